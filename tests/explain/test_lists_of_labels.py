@@ -116,10 +116,10 @@ def test_a_machine_with_lists_has_one_number_per_column(table):
 def test_labels_that_fit_did_not_see_are_not_taken_for_unseen_levels(model, table):
     X = table[0][table[0]["genres"] != ""][:50]
     more = X.assign(genres=X["genres"] + "|opera")
-    with pytest.warns(UserWarning, match="Labels that fit") as caught:
+    with pytest.warns(UserWarning, match="Labels of lists") as caught:
         new = model.predict(more)
     assert [str(w.message) for w in caught] == [
-        "Labels that fit did not see have no part in predictions; rows: 50 in 'genres'."
+        "Labels of lists that fit did not see are left out; rows: 50 in 'genres'."
     ]
     np.testing.assert_array_equal(new, model.predict(X))
 

@@ -131,7 +131,7 @@ def test_the_sums_of_batches_count_rows_and_their_memory_does_not_grow():
     user, film = FRAME["user"].to_numpy(), FRAME["film"].to_numpy()
     at = np.stack([user, USERS + film], axis=1).ravel()
     X = csr_matrix((np.ones(2 * ROWS), at, 2 * np.arange(ROWS + 1)), shape=(ROWS, USERS + FILMS))
-    plan, levels, sizes = LevelPlan(2, False, 0, 50, 1e-5), None, []
+    plan, levels, sizes = LevelPlan(2, False, False, 0, 50, 1e-5), None, []
     for start in range(0, ROWS, 4000):
         part = slice(start, start + 4000)
         levels = learned(levels, MemorySource(X[part], Y[part], None), fields, plan)
@@ -187,6 +187,36 @@ def test_rows_that_have_no_posterior_are_left_to_least_squares_with_a_warning():
         warnings.simplefilter("error", UserWarning)
         model.partial_fit(rows[3000:4000], Y_IN[3000:4000])  # once is enough
     assert model.n_samples_seen_ == 4000
+
+
+def test_columns_that_follow_no_field_have_slopes_beside_many_levels(tmp_path):
+    rng = np.random.default_rng(0)
+    user, film, hour = (
+        rng.integers(250, size=12000),
+        rng.integers(100, size=12000),
+        rng.random(12000),
+    )
+    y = rng.standard_normal(250)[user] * rng.standard_normal(100)[film] + 2 * hour
+    y = y + rng.standard_normal(12000)
+    rows = pd.DataFrame({"user": user, "film": film, "hour": hour})
+
+    def after(size):
+        columns = {"categorical_features": ["user", "film"]}
+        model = FactorizationMachineRegressor(2, **columns, random_state=0, batch_size=5000)
+        for start in range(0, 12000, size):
+            model.partial_fit(rows[start : start + size], y[start : start + size])
+            save(model, tmp_path / "model.safetensors")
+            model = load(tmp_path / "model.safetensors")
+        return model
+
+    model = after(4500)
+    assert model.fitted_.stream.levels.beside is not None
+    slope = model.coef_[model.interactions_.names.index("hour")]
+    assert abs(slope - 2) < 4 * np.sqrt(12 / 12000)  # four standard errors of a uniform column
+    np.testing.assert_allclose(model.predict(rows), after(7000).predict(rows), atol=1e-9)
+    fit = FactorizationMachineRegressor(2, categorical_features=["user", "film"], random_state=0)
+    errors = [np.mean((m.predict(rows) - y) ** 2) for m in (model, fit.fit(rows, y))]
+    assert errors[0] < 1.01 * errors[1]
 
 
 @pytest.mark.parametrize(

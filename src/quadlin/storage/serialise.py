@@ -25,6 +25,7 @@ from quadlin.core.units import Units, UnitsMaker
 from quadlin.data.columns.fields import Flags
 from quadlin.solve.choose.leave_one_out import LeftOut
 from quadlin.solve.fields.gibbs import Draws
+from quadlin.solve.fields.loose_columns import SLOPE_SHAPES, RunningSlopes
 from quadlin.solve.fields.running_levels import LEVEL_SHAPES, RunningLevels
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import Gaps, Uncertainty
@@ -72,6 +73,7 @@ SHAPES: dict[type, dict[str, str]] = {
     Parts: {"U": "dh", "s": "h"},
     PairPending: {"gram": "yy", "target": "1"},
     RunningLevels: LEVEL_SHAPES,
+    RunningSlopes: SLOPE_SHAPES,
     RunningPairs: {"U": "dh", "s": "h", "i": "e", "j": "e", "order": "e", "gram": "yy"},
     Pending: {"target": "1"},
     pair_sums.ProductMoments: {"second": "dd", "third": "dd", "fourth": "dd"},

@@ -18,6 +18,7 @@ from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.survey import moments_of
 from quadlin.core.units import UnitsMaker
+from quadlin.solve.choose.rank_climb import too_wide
 from quadlin.solve.fields.field_predict import field_model
 from quadlin.solve.fields.field_result import AUTO_RANK, BOUND_TOL, SWEEPS, kept
 from quadlin.solve.fields.running_levels import RunningLevels
@@ -31,9 +32,9 @@ from quadlin.stream.stream import FIRST_ROWS, Stream
 
 START = 1000  # rows, after which it is first asked whether a first batch is long enough
 BY_LEAST_SQUARES = (
-    "partial_fit learns these rows by least squares, since they have no posterior of levels (a "
+    "partial_fit learns these rows by least squares, since levels alone do not describe them (a "
     "column follows no user, item or other category, or there is no noise). Where levels have few "
-    "rows, `fit` predicts better."
+    "rows, leave such columns out."
 )
 
 
@@ -102,11 +103,14 @@ class FieldStream(Stream):
     @property
     def plan(self) -> LevelPlan:
         """Return how batches are learned."""
-        rank = AUTO_RANK if self.automatic.rank else self.options.rank
-        logistic, options = self.options.loss == "logistic", self.options
-        return LevelPlan(
-            rank, logistic, self.seed, SWEEPS * options.max_iter, BOUND_TOL * options.tol
-        )
+        options, logistic = self.options, self.options.loss == "logistic"
+        loose = self.levels is None and not logistic and too_wide(int(self._occurs().sum()))
+        sweeps, tol = SWEEPS * options.max_iter, BOUND_TOL * options.tol
+        return LevelPlan(self._most_rank, logistic, loose, self.seed, sweeps, tol)
+
+    @property
+    def _most_rank(self) -> int:
+        return AUTO_RANK if self.automatic.rank else self.options.rank
 
     @property
     def _gathered(self) -> int:
@@ -136,14 +140,18 @@ class FieldStream(Stream):
 
     def _wanted(self) -> int:
         """Return how many rows a batch should have, by the columns that have occurred."""
-        per, occurs = self.per_parameter, np.zeros(len(self.make_units.names), dtype=bool)
+        per, parameters = self.per_parameter, (self._most_rank + 1) * int(self._occurs().sum())
+        wanted = max(START if per else self.batch_size, (per or FIRST_ROWS) * parameters)
+        return max(2, min(wanted, self.most_rows))
+
+    def _occurs(self) -> np.ndarray:
+        """Tell which columns have occurred (d,)."""
+        occurs = np.zeros(len(self.make_units.names), dtype=bool)
         for X in self.waiting.X or ():
             occurs[X.indices] = True
         if self.levels is not None:
-            occurs[self.levels.columns] = True
-        parameters = (self.plan.rank + 1) * int(occurs.sum())
-        wanted = max(START if per else self.batch_size, (per or FIRST_ROWS) * parameters)
-        return max(2, min(wanted, self.most_rows))
+            occurs[self.levels.places] = True
+        return occurs
 
     def _by_least_squares(self) -> Stream:
         """Return a stream without posterior that has received the rows of the first batch."""
@@ -200,7 +208,7 @@ class FieldStream(Stream):
         fields = make_units.fields
         b, table = levels.coefficients(fields)
         layout = levels.layout(fields)
-        model = field_model(b, table, layout, levels.signs, exact, levels.columns)
+        model = field_model(b, table, layout, levels.signs, exact, levels.places)
         size = levels.target_scale / units.target.scale
         model = kept(model, units, self.automatic.rank, size)
         self._chosen = replace(self.options, rank=len(model.s), alpha=levels.penalties)

@@ -79,8 +79,9 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
     A stream of such rows (`partial_fit` from the first row on) keeps ten rows for each parameter of
     the levels so far, or `batch_size` if that is a number (the first time at least two per
     parameter), and learns them together with the sums of all earlier rows, in O(k²d) memory. Levels
-    need not be named beforehand: they are learned when they come. A stream with columns that follow
-    no field, or with ``max_memory="minimal"``, is left to least squares, with a warning.
+    need not be named beforehand: they are learned when they come. Columns that follow no field
+    have slopes as in `fit`; where these are not enough, or with ``max_memory="minimal"``, the
+    stream is left to least squares, with a warning.
 
     A sweep takes O(p·k² + l·k³) time for l levels and p pairs of levels that occur together, or
     O(n·k²) per field if there are more than two groups of columns; memory beside X is O(nnz(X) +

@@ -8,12 +8,10 @@ from scipy.sparse import csr_array, vstack
 
 from quadlin.core.arrays import is_numpy, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.model import degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.solve.choose.rank_climb import FIRST_RANK
+from quadlin.solve.choose.rank_climb import too_wide
 from quadlin.solve.fields.field_rows import may_follow
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS
 
 GATHERED = 2**30  # bytes of a source that is read into memory
 
@@ -26,11 +24,6 @@ def may_qualify(source: Any, fields: Sequence[np.ndarray], loose: bool) -> bool:
 
 def _may_fit(X: Any, fields: Sequence[np.ndarray], loose: bool) -> bool:
     return (loose and too_wide(X.shape[1])) or may_follow(X, fields)
-
-
-def too_wide(d: int) -> bool:
-    """Tell whether least squares cannot look for the rank of d features."""
-    return degrees_of_freedom(d, min(FIRST_RANK, d)) > EXACT_COLUMNS
 
 
 def gathered(

@@ -25,6 +25,11 @@ NEAR = 0.7  # in log α₂: penalties that show the same components
 SEEN, GAP = 1.5, 0.5  # of the eigenvalues of noise, and to the next one: a component, the last one
 
 
+def too_wide(d: int) -> bool:
+    """Tell whether the rank of d features cannot be looked for by evidence of all parameters."""
+    return degrees_of_freedom(d, min(FIRST_RANK, d)) > EXACT_COLUMNS
+
+
 class RankClimb(Candidates):
     """Candidates of low rank, tried one after the other."""
 

@@ -12,6 +12,7 @@ from quadlin.core.moments import Moments
 from quadlin.solve.fields.field_patterns import exact_followers, near_followers
 from quadlin.solve.fields.field_rows import Entity, FieldRows, Member, pattern_pairs
 from quadlin.solve.fields.field_table import field_table, standardised
+from quadlin.solve.fields.loose_columns import RunningSlopes
 from quadlin.solve.fields.running_levels import RunningLevels, Structure, positions
 
 
@@ -23,28 +24,48 @@ class Frame(NamedTuple):
     mean: np.ndarray  # (D,)
     scale: np.ndarray  # (D,)
     patterns: tuple[csr_matrix, ...]  # (p, D), of each entity
+    beside: RunningSlopes | None = None  # of columns that follow no field, which are not among them
 
     @classmethod
     def first(
-        cls, X: csr_matrix, y: np.ndarray, weight: np.ndarray, fields: Sequence[np.ndarray]
+        cls,
+        X: csr_matrix,
+        y: np.ndarray,
+        weight: np.ndarray,
+        fields: Sequence[np.ndarray],
+        loose: bool,
     ) -> "Frame | None":
-        """Return that of a first batch without its patterns; None for rows that have no machine."""
+        """Return that of a first batch without its patterns; None for rows that have no machine.
+
+        With `loose` there may be columns that follow no field.
+        """
         columns = np.flatnonzero(X.getnnz(axis=0))
         X, among = X[:, columns], positions(columns, fields)
         if not X.shape[0] or not all(len(field) for field in among):
             return None
-        table = field_table(MemorySource(X, y, weight), among, Moments.of(X, weight))
+        table = field_table(MemorySource(X, y, weight), among, Moments.of(X, weight), loose)
         if table is None:
             return None
-        entities = Structure.all_of(table.rows, among, columns)
-        none = csr_matrix((0, len(columns)))
-        return cls(entities, columns, table.mean, table.scale, (none,) * len(entities))
+        entities, mean, scale = (
+            Structure.all_of(table.rows, among, columns),
+            table.mean,
+            table.scale,
+        )
+        kept, beside = np.ones(len(columns), dtype=bool), None
+        if table.beside is not None:
+            at, slopes = table.beside.columns, table.beside.slopes
+            sums = np.zeros((len(at), len(at))), np.zeros(len(at))
+            beside = RunningSlopes(columns[at], mean[at], scale[at], slopes, *sums)
+            kept[at] = False
+        none = csr_matrix((0, int(kept.sum())))
+        frame = (columns[kept], mean[kept], scale[kept], (none,) * len(entities))
+        return cls(entities, *frame, beside)
 
     @classmethod
     def after(cls, running: RunningLevels, X: csr_matrix, fields: Sequence[np.ndarray]) -> "Frame":
         """Return that of earlier batches, with the columns that are new in this one."""
         seen = np.flatnonzero(X.getnnz(axis=0))
-        new = np.setdiff1d(seen, running.columns)
+        new = np.setdiff1d(seen, running.places)
         levels = np.isin(new, np.concatenate(fields))
         entities, singles = _with_followers(running.entities, X, new[~levels], fields)
         added = np.sort(np.concatenate([new[levels], singles])).astype(int)
@@ -57,7 +78,8 @@ class Frame(NamedTuple):
             np.concatenate([running.mean, none]),
             np.concatenate([running.scale, none + 1]),
         )
-        return cls(entities, columns, mean, scale, tuple(parts))
+        beside = None if running.beside is None else running.beside.renewed()
+        return cls(entities, columns, mean, scale, tuple(parts), beside)
 
 
 def _with_followers(

@@ -2,12 +2,14 @@
 
 A column that is no function of a level, such as the hour of a rating, would need products of its
 own in the posterior. Its slope comes from a ridge regression on all columns; what it leaves is
-tested for products of it, which least squares can fit.
+tested for products of it, which least squares can fit. In a stream, the slopes of later batches are
+those of a regression of what the machine leaves, on the columns alone.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix, diags
@@ -63,3 +65,42 @@ class LooseColumns:
             if (weight @ (error * product)) ** 2 > SURE**2 * noise * (weight @ product**2):
                 return True
         return False
+
+
+# Of the arrays below, as in files.
+SLOPE_SHAPES = dict.fromkeys(("columns", "mean", "scale", "slopes", "score"), "V") | {"gram": "VV"}
+
+
+class RunningSlopes(NamedTuple):
+    """The slopes of loose columns in a stream, and the sums of all rows so far."""
+
+    columns: np.ndarray  # (m,), of X
+    mean: np.ndarray  # (m,), taken off them
+    scale: np.ndarray  # (m,), that they were multiplied by
+    slopes: np.ndarray  # (m,), with which the last batch was learned
+    gram: np.ndarray  # (m, m), Σ weight zzᵀ
+    score: np.ndarray  # (m,), Σ weight z·(what the machine of its time leaves)
+
+    def values(self, X: csr_matrix) -> np.ndarray:
+        """Return the standardised values of rows (n, m)."""
+        return np.asarray((X[:, self.columns].toarray() - self.mean) * self.scale)
+
+    def renewed(self) -> "RunningSlopes":
+        """Return those with the slopes of all rows so far."""
+        ridge = RIDGE * np.eye(len(self.slopes))
+        return self._replace(slopes=np.linalg.solve(self.gram + ridge, self.score))
+
+    def fed(self, Z: np.ndarray, left: np.ndarray, weight: np.ndarray) -> "RunningSlopes":
+        """Return those with the sums of more rows; `left` is what the machine leaves of y."""
+        weighted = weight[:, None] * Z
+        return self._replace(gram=self.gram + Z.T @ weighted, score=self.score + left @ weighted)
+
+    def problem(self, d: int, taken: np.ndarray) -> bool:
+        """Tell whether values from a file cannot be right."""
+        columns = self.columns
+        inside = columns.dtype.kind == "i" and bool(np.isin(columns, np.arange(d)).all())
+        unique = len(np.unique(columns)) == len(columns) > 0 and not np.isin(columns, taken).any()
+        finite = all(np.isfinite(array).all() for array in self)
+        size = np.sqrt(np.maximum(np.diag(self.gram), 0.0))
+        sums = bool((np.abs(self.gram) <= (1 + 1e-6) * np.outer(size, size)).all())
+        return not (inside and unique and finite and sums and bool((self.scale > 0).all()))

@@ -14,6 +14,7 @@ from scipy.sparse import csr_matrix
 
 from quadlin.solve.fields.field_predict import Layout, in_raw_columns
 from quadlin.solve.fields.field_rows import FieldRows
+from quadlin.solve.fields.loose_columns import RunningSlopes
 
 
 class Structure(NamedTuple):
@@ -86,6 +87,7 @@ class RunningLevels:
     share: float  # by which given weights are multiplied to count rows
     error: float  # the mean squared error of working targets
     penalties: tuple[float, float]  # of w and M, that the precisions come to
+    beside: RunningSlopes | None = None  # of columns that follow no field
 
     @property
     def noise(self) -> float:
@@ -97,6 +99,11 @@ class RunningLevels:
         """Return the patterns of all entities."""
         shape = (len(self.indptr) - 1, len(self.columns))
         return csr_matrix((self.data, self.indices, self.indptr), shape=shape)
+
+    @property
+    def places(self) -> np.ndarray:
+        """Return the columns that have a part in the model, those beside the machine last."""
+        return self.columns if self.beside is None else np.append(self.columns, self.beside.columns)
 
     def fields_among(self, fields: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the positions of the levels of each field."""
@@ -114,7 +121,7 @@ class RunningLevels:
         return Layout(tuple(among), tuple(part.astype(int) for part in parts))
 
     def coefficients(self, fields: Sequence[np.ndarray]) -> tuple[float, np.ndarray]:
-        """Return b and the table of (w, v) (D + fields, K) for the user's columns and target."""
+        """Return b and the table of (w, v) for the user's `places`, then the means of fields."""
         units = np.full(self.table.shape[1], np.sqrt(self.target_scale))
         units[0] = self.target_scale
         unseen, first = np.empty((len(fields), len(units))), 0
@@ -123,14 +130,24 @@ class RunningLevels:
             first += len(entity.fields) + 1  # the last group is that of its followers
         table = np.concatenate([self.table, unseen]) * units
         b = self.target_mean + self.target_scale * self.intercept
-        return b, in_raw_columns(table, self.layout(fields), self.mean, self.scale)
+        table = in_raw_columns(table, self.layout(fields), self.mean, self.scale)
+        if (beside := self.beside) is None:
+            return b, table
+        lines = np.zeros((len(beside.slopes), table.shape[1]))
+        lines[:, 0] = beside.slopes * beside.scale
+        return b - float(lines[:, 0] @ beside.mean), np.insert(
+            table, len(self.table), lines, axis=0
+        )
 
     def moved(self, places: np.ndarray) -> "RunningLevels":
         """Return the same where each column of the rows has another place."""
         entities = tuple(
             e._replace(followers=tuple(int(places[j]) for j in e.followers)) for e in self.entities
         )
-        return replace(self, entities=entities, columns=places[self.columns])
+        beside = self.beside
+        if beside is not None:
+            beside = beside._replace(columns=places[beside.columns])
+        return replace(self, entities=entities, columns=places[self.columns], beside=beside)
 
     def problem(self, d: int, n_fields: int) -> str | None:
         """Return what cannot be right about values that were read from a file."""
@@ -162,6 +179,8 @@ class RunningLevels:
         arrays = (self.mean, self.scale, self.table, self.data, self.G, self.h, self.rests)
         if not all(np.isfinite(a).all() for a in (*arrays, self.means, self.shapes, self.rates)):
             return "the numbers of a machine"
+        if self.beside is not None and self.beside.problem(d, self.columns):
+            return "the slopes of a machine"
         return None if self._are_sums else "the sums of a machine"
 
     @property

@@ -20,6 +20,7 @@ from quadlin.solve.fields.field_result import NOISELESS, penalties
 from quadlin.solve.fields.field_rows import FieldRows, default_signs
 from quadlin.solve.fields.field_sums import Statistics, joined, unpacked
 from quadlin.solve.fields.level_posterior import Gamma
+from quadlin.solve.fields.loose_columns import LooseColumns, RunningSlopes
 from quadlin.solve.fields.running_levels import RunningLevels
 from quadlin.solve.fields.variational import inferred, sweeps
 
@@ -29,6 +30,7 @@ class LevelPlan(NamedTuple):
 
     rank: int
     logistic: bool  # labels 0 and 1, else numbers
+    loose: bool  # whether columns may follow no field, in a first batch
     seed: int
     most_sweeps: int
     tol: float  # of the bound, per row
@@ -102,12 +104,13 @@ def learned(
         return running
     batch = Batch.of(Frame.after(running, X, fields), X, fields)
     units, weight = (running.target_mean, running.target_scale), running.share * weight
-    machine = RunningMachine(running, batch, batch.rows(y, weight, *units))
+    lines = _Lines(batch.frame.beside, X)
+    machine = RunningMachine(running, batch, batch.rows(lines.off(y), weight, *units))
     if plan.logistic:
         h, z = _working(units[0] + units[1] * _values(machine), y)
         machine.rows = batch.rows(z, weight * h, *units)
     deque(sweeps(machine, plan.most_sweeps, plan.tol), maxlen=0)
-    return _kept(machine, batch, running.share)
+    return _kept(machine, batch, running.share, lines.after(machine, y, weight))
 
 
 def _first(
@@ -118,7 +121,7 @@ def _first(
     plan: LevelPlan,
 ) -> RunningLevels | None:
     """Learn a first batch."""
-    frame = Frame.first(X, y, weight, fields)
+    frame = Frame.first(X, y, weight, fields, plan.loose)
     if frame is None:
         return None
     batch = Batch.of(frame, X, fields)
@@ -133,7 +136,8 @@ def _first(
         deque(inferred(machine, plan.most_sweeps, plan.tol), maxlen=0)
         return machine
 
-    machine = fitted(y, share * weight)
+    lines = _Lines(frame.beside, X)
+    machine = fitted(lines.off(y), share * weight)
     if plan.logistic:  # about a constant, log-odds are those of a fit to labels as numbers
         n = weight.sum()
         p = (float(weight @ y) + 0.5) / (n + 1)
@@ -142,9 +146,38 @@ def _first(
         # The noise is learned per weight: only as many as there are rows leave it its say.
         share = float(n / (weight @ h))
         machine = fitted(z, share * weight * h)
-    elif float(machine.noise.mean) > 1 / NOISELESS**2:
+    elif float(machine.noise.mean) > 1 / NOISELESS**2 or lines.interact(machine):
         return None
-    return _kept(machine, batch, share)
+    return _kept(machine, batch, share, lines.after(machine, y, share * weight))
+
+
+class _Lines:
+    """What columns that follow no field add to the rows of a batch."""
+
+    def __init__(self, beside: RunningSlopes | None, X: csr_matrix) -> None:
+        self.beside, self.Z = beside, None if beside is None else beside.values(X)
+
+    def off(self, y: np.ndarray) -> np.ndarray:
+        """Return the targets without it."""
+        return y if self.beside is None else y - self.Z @ self.beside.slopes
+
+    def interact(self, machine: FieldMachine) -> bool:
+        """Tell whether what the machine leaves shows products of the columns."""
+        if self.beside is None or self.Z is None:
+            return False
+        rows = machine.rows
+        columns = LooseColumns(self.beside.columns, self.beside.slopes, self.Z)
+        levels = [entity.of_row for entity in rows.entities]
+        return columns.interact(rows.y - _values(machine), rows.weight, levels)
+
+    def after(
+        self, machine: FieldMachine, y: np.ndarray, weight: np.ndarray
+    ) -> RunningSlopes | None:
+        """Return the slopes with the sums of the batch."""
+        if self.beside is None or self.Z is None:
+            return None
+        f = machine.rows.shift + machine.rows.scale * _values(machine)
+        return self.beside.fed(self.Z, y - f, weight)
 
 
 def _values(machine: FieldMachine) -> np.ndarray:
@@ -163,7 +196,9 @@ def _working(f: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return h, f + (y - probability(f)) / h
 
 
-def _kept(machine: FieldMachine, batch: Batch, share: float) -> RunningLevels:
+def _kept(
+    machine: FieldMachine, batch: Batch, share: float, beside: RunningSlopes | None
+) -> RunningLevels:
     """Return the sums of all rows, and the machine."""
     rows, frame, K = machine.rows, batch.frame, len(machine.signs) + 1
     i, j = np.triu_indices(K)
@@ -201,4 +236,5 @@ def _kept(machine: FieldMachine, batch: Batch, share: float) -> RunningLevels:
         share=share,
         error=rows.scale**2 * machine.error / machine.n,
         penalties=(first / share, second / share),
+        beside=beside,
     )
