@@ -14,7 +14,7 @@ from quadlin.core.messages import Message, Option
 from quadlin.data.columns.columns import missing_in, values_of
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError, first_line
-from quadlin.data.columns.label_sets import LabelSets, codes_of
+from quadlin.data.columns.label_sets import codes_of
 from quadlin.data.columns.names import shortened
 from quadlin.data.sources.feeds import Piece
 from quadlin.data.sources.missing import (
