@@ -1,18 +1,19 @@
 """What a choice need not compute, or not again."""
 
 import numpy as np
+import pytest
 
 from quadlin.core.chunks import MemorySource
 from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
-from quadlin.solve.choose import left_out_errors
+from quadlin.solve.choose import choice, left_out_errors, rank_climb
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.candidates import Candidates
 from quadlin.solve.choose.rank import HeldOut
 from quadlin.solve.lowrank import restarts
-from quadlin.solve.lowrank.types import Options
+from quadlin.solve.lowrank.types import Automatic, Options
 from quadlin.solve.lowrank.whitening import whitener
 
 
@@ -44,6 +45,23 @@ def test_many_starts_are_tried_once_for_each_rank_that_folds_compare(monkeypatch
     args = Options(rank=1), 600.0, np.random.default_rng(0)
     assert HeldOut(*made(data.X, data.y), *args).rank((1.0, 1.0)) == 2
     assert len(searches) <= 4  # ranks 3 to 0, in each of five folds
+
+
+@pytest.mark.parametrize(("n", "splits"), [(300, 0), (900, 1)])
+def test_rows_are_held_out_only_to_try_higher_ranks_than_the_evidence_did(monkeypatch, n, splits):
+    for module in (choice, rank_climb):
+        monkeypatch.setattr(module, "EXACT_COLUMNS", 150)  # up to rank 2 of 40 features
+    data = make_second_order(n, 40, rank=2, noise=0.5, random_state=0)
+    held_out = counted(monkeypatch, choice, "HeldOut")
+    fits = counted(monkeypatch, choice, "fit_table")
+    rows = Rows.of(MemorySource(data.X, data.y))
+    make_units = UnitsMaker("auto", True, data.X.dtype, None)
+    state, options = choice.fit_choosing(
+        rows, Options(rank=0), make_units, 0, Automatic(True, True)
+    )
+    assert options.rank == state.model.s.shape[0] == 2
+    # 240 of 300 rows try rank 2 at most, 720 of 900 rank 6: neither is better, nor fitted again.
+    assert (len(held_out), len(fits)) == (splits, 0)
 
 
 def test_what_is_expected_of_products_is_computed_once(monkeypatch):

@@ -17,7 +17,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.automatic import RankSearch, choose
 from quadlin.solve.choose.column_choice import choose_by_columns
 from quadlin.solve.choose.last_fit import Choice
-from quadlin.solve.choose.rank import MOST_RANK, HeldOut
+from quadlin.solve.choose.rank import FOLDS, HeldOut, generous_rank
 from quadlin.solve.fits.fit_state import FitState, fit_state, fit_table
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, EXACT_ROWS
 from quadlin.solve.lowrank.row_hash import counted_once
@@ -60,7 +60,6 @@ def fit_choosing(
     if n_rows < FEWEST:
         options = _for_too_few(options, automatic, surveyed.features.weight)
         return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
-    choice: Choice | None = None
     if by_evidence:
         assert search is not None
 
@@ -75,15 +74,19 @@ def fit_choosing(
         choice = choose(search.rows, units, options, *args, watched, search)
         choice = _weighing(choice, n_rows / surveyed.features.weight)
         ended = given is not None or choice.solution.status is Status.interrupted
-        if ended or not at_limit(choice.options.rank, units, options, n_rows):
+        higher, rank = None, choice.options.rank
+        if not ended and at_limit(rank, units, options, n_rows):
+            higher = _held_out(rows, units, options, automatic, surveyed, seed, choice)
+        if higher is None or higher.rank <= rank:
             white = choice.white
             white = sharpened(white) if isinstance(white, Full) else white
             return state(choice.solution, choice.options, white), choice.options
+        return fit_table(rows, higher, make_units, seed, warm, on_step, surveyed), higher
     swept = None
-    if options.polish and choice is None:
+    if options.polish:
         wanted = (automatic.rank, automatic.alpha)
         swept = choose_by_columns(rows, units, options, surveyed.tally, seed, *wanted)
-    options = swept or _held_out(rows, units, options, automatic, surveyed, seed, choice)
+    options = swept or _held_out(rows, units, options, automatic, surveyed, seed)
     return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
 
 
@@ -138,10 +141,13 @@ def few_enough(rows: Rows, units: Units, options: Options, n_rows: int) -> bool:
 
 
 def at_limit(rank: int, units: Units, options: Options, n_rows: int) -> bool:
-    """Tell whether a higher rank may be better, but its parameters do not fit into a matrix."""
+    """Tell whether a higher rank may be better, but its parameters do not fit into a matrix.
+
+    Rows held out must be enough to try one.
+    """
     d = int(units.scale.shape[0])
     dof = degrees_of_freedom(d, rank + 1, **options.parts)
-    return rank < min(d, MOST_RANK) and EXACT_COLUMNS < dof <= n_rows
+    return rank < generous_rank(d, n_rows * (FOLDS - 1) // FOLDS) and EXACT_COLUMNS < dof <= n_rows
 
 
 def _held_out(
@@ -151,7 +157,7 @@ def _held_out(
     automatic: Automatic,
     surveyed: Survey,
     seed: int,
-    choice: Choice | None,
+    choice: Choice | None = None,
 ) -> Options:
     """Choose on rows held out; a choice by evidence tells the penalty of w."""
     weight, d = surveyed.features.weight, int(units.scale.shape[0])
@@ -164,10 +170,9 @@ def _held_out(
         alpha = (first * weight, 0.0)
     if automatic.rank:
         rank = held_out.rank(alpha)
-    if automatic.alpha and options.polish:
+    higher = choice is None or rank > choice.options.rank
+    if automatic.alpha and options.polish and higher:
         first = alpha[0] / weight
         second = held_out.alpha(rank, [(first, a) for a in PENALTIES])[1] if rank else 0.0
         alpha = (first * weight, second * weight)
-    if choice is not None and rank <= choice.options.rank:
-        return choice.options
     return replace(options, rank=rank, alpha=alpha)

@@ -117,7 +117,7 @@ class HeldOut:
     def _generous(self, split: Split, alpha: Alpha) -> int:
         """Return how many eigenvalues of a generous fit are above the noise."""
         d, n, units = self.units.scale.shape[0], split.n, self.units
-        most = min(d, max(1, n // (ROWS_PER_RANK * d)), MOST_RANK)
+        most = generous_rank(d, n)
         split.path.roughly = most  # its many optima have about the same eigenvalues
         model = split.path.model(most, alpha)
         squares, omega = squared_errors(model, units, split.kept)
@@ -141,6 +141,11 @@ class HeldOut:
             floor = NOTHING_LEFT * self.units.target.power * total
             means.append(max(float(omega @ errors), floor))
         return penalties[int(np.argmin(means))]
+
+
+def generous_rank(d: int, n: int) -> int:
+    """Return the highest rank that is tried on n rows."""
+    return min(d, max(1, n // (ROWS_PER_RANK * d)), MOST_RANK)
 
 
 def folds_by(content: np.ndarray, rng: np.random.Generator) -> np.ndarray:
