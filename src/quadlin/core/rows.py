@@ -35,7 +35,7 @@ class RowValues:
 
     weight: Any = None  # (n,), factors of the weights of the rows
     y: Any = None  # (n,), targets in place of those of the rows
-    place: Any = None  # (n,), the number of each row, for sums that ask for it
+    place: Any = None  # (n,), a number of each row, such as its place, for sums that ask for it
 
     def __getitem__(self, part: slice) -> "RowValues":
         values = (self.weight, self.y, self.place)
@@ -105,8 +105,11 @@ class Rows:
 
     def reduce_numbered(self, fn: Callable[..., T], n_rows: int, *params: Any) -> T:
         """Return Σ fn((chunk, numbers of its rows), *params): one pass."""
-        values = replace(self.values or RowValues(), place=range(n_rows))
-        return self._reduced(fn, params, values)
+        return self.reduce_beside(fn, range(n_rows), *params)
+
+    def reduce_beside(self, fn: Callable[..., T], numbers: Any, *params: Any) -> T:
+        """Return Σ fn((chunk, those of its rows of some numbers (n,)), *params): one pass."""
+        return self._reduced(fn, params, self._beside(numbers))
 
     def collect(self, fn: Callable[..., T], *params: Any) -> list[T]:
         """Return fn(chunk, *params) of each chunk, in the order of the rows: one pass.
@@ -117,7 +120,11 @@ class Rows:
 
     def collect_numbered(self, fn: Callable[..., T], n_rows: int, *params: Any) -> list[T]:
         """Return fn((chunk, numbers of its rows), *params) of each chunk, in order: one pass."""
-        return self._collected(fn, params, replace(self.values or RowValues(), place=range(n_rows)))
+        return self.collect_beside(fn, range(n_rows), *params)
+
+    def collect_beside(self, fn: Callable[..., T], numbers: Any, *params: Any) -> list[T]:
+        """Return fn((chunk, those of its rows of some numbers (n,)), *params) of each: one pass."""
+        return self._collected(fn, params, self._beside(numbers))
 
     def walk(self) -> Iterator[Chunk]:
         """Yield the chunks one by one, in this thread: one pass."""
@@ -137,6 +144,9 @@ class Rows:
             weight = weight if self.values.weight is None else weight * self.values.weight
             y = self.values.y if y is None else y
         return replace(self, values=RowValues(weight, y))
+
+    def _beside(self, numbers: Any) -> RowValues:
+        return replace(self.values or RowValues(), place=numbers)
 
     def _collected(self, fn: Callable[..., T], params: tuple[Any, ...], values: Any) -> list[T]:
         self.counter.count += self.share

@@ -17,7 +17,7 @@ from quadlin.data.opening.cached import cached
 from quadlin.data.opening.engines import engine_for
 from quadlin.explain.pair_report import PairReport, report_of
 from quadlin.explain.pair_setting import PairSetting, excluded_among, first_half
-from quadlin.solve.pairs.pair_search import HIERARCHIES
+from quadlin.solve.pairs.pair_regression import HIERARCHIES
 
 CACHE = 2e9  # bytes of encoded rows that are kept in memory
 

@@ -29,6 +29,7 @@ from quadlin.solve.lowrank.step_length import Gram
 from quadlin.solve.lowrank.tangent_gram import Products
 from quadlin.solve.lowrank.whitening import Covariance
 from quadlin.solve.pairs.pair_remainder import BoundedMoments
+from quadlin.solve.pairs.pair_scores import Scores
 from quadlin.solve.pairs.pair_sparse import Occurrences
 from quadlin.solve.pairs.pair_sums import (
     FirstLook,
@@ -37,7 +38,6 @@ from quadlin.solve.pairs.pair_sums import (
     LabelGram,
     ProductMoments,
     ResidualMoments,
-    Scores,
 )
 from quadlin.storage.atomic import atomic_write, require_regular_file
 from quadlin.storage.identity import (

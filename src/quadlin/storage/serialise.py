@@ -37,6 +37,7 @@ from quadlin.solve.lowrank.whitening import Covariance, Full, LowRank
 from quadlin.solve.pairs import pair_sums
 from quadlin.solve.pairs.pair_remainder import BoundedMoments
 from quadlin.solve.pairs.pair_running import RunningPairs
+from quadlin.solve.pairs.pair_scores import Scores
 from quadlin.solve.pairs.pair_terms import PairTerms, Parts
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.batch import Pending
@@ -79,7 +80,7 @@ SHAPES: dict[type, dict[str, str]] = {
     pair_sums.ProductMoments: {"second": "dd", "third": "dd", "fourth": "dd"},
     Products: {"gram": "pp"},
     pair_sums.ResidualMoments: {"moments": "dd"},
-    pair_sums.Scores: {"moments": "dd", "spread": "e", "squares": "e", "fourths": "e"},
+    Scores: {"moments": "dd", "spread": "e", "squares": "e", "fourths": "e"},
     SparseRows: {"data": "z", "indices": "z", "indptr": "p"},
     Start: {"Q": "dv", "s": "v"},
     Steps: {"E": "dx", "H": "dmx", "w": "dm", "c": "m"},

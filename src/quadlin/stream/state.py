@@ -13,8 +13,8 @@ from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fields.running_levels import RunningLevels
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options
+from quadlin.solve.pairs.pair_regression import HIERARCHIES
 from quadlin.solve.pairs.pair_running import RunningPairs
-from quadlin.solve.pairs.pair_search import HIERARCHIES
 from quadlin.stream.batch import Pending
 from quadlin.stream.pair_batches import PairPending
 from quadlin.stream.power_iteration import Stage, Start

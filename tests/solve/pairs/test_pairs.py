@@ -15,9 +15,11 @@ from quadlin.core.rows import Rows
 from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.pair_split import split
+from quadlin.solve.pairs import pair_regression
 from quadlin.solve.pairs.pair_choice import Criterion, Stepwise
-from quadlin.solve.pairs.pair_projection import inverse_of
+from quadlin.solve.pairs.pair_projection import Coefficients, inverse_of
 from quadlin.solve.pairs.pair_remainder import bounded_moments
+from quadlin.solve.pairs.pair_scores import base_leverages, scores
 from quadlin.solve.pairs.pair_screen import Blocks
 from quadlin.solve.pairs.pair_search import PairSearch
 from quadlin.solve.pairs.pair_sparse import sparse_search
@@ -27,7 +29,6 @@ from quadlin.solve.pairs.pair_sums import (
     joint_gram,
     look_at,
     product_moments,
-    scores,
 )
 from quadlin.solve.pairs.pivots import explained_by_pivots
 
@@ -72,14 +73,22 @@ def columns_of(units, rank=0, seed=0):
     )
 
 
+def some_regression(columns):
+    """Return coefficients of three products, and the inverse Gram matrix of all else."""
+    base, rng = columns.base, np.random.default_rng(5)
+    onto, S = 0.2 * rng.standard_normal((base, 3)), np.diag([0.001, 0.0015, 0.002])
+    fit = Coefficients(np.linspace(-1, 1, base + 3), onto, S)
+    return fit, np.diag(np.linspace(0.001, 0.002, base))
+
+
 def all_sums(chunk, columns):
-    size = columns.base + 3
-    beta, inverse = np.linspace(-1, 1, size), np.diag(np.linspace(0.001, 0.002, size))
+    fit, inverse = some_regression(columns)
+    leverages = base_leverages(chunk, columns.with_pairs([], []), inverse)
     return [
         product_moments(chunk, columns),
         joint_gram(chunk, columns, True),
         joint_gram(chunk, columns, False),
-        scores(chunk, columns, beta, inverse),
+        scores((chunk, leverages), columns, fit, True),
     ]
 
 
@@ -105,10 +114,11 @@ def test_sums_over_products_equal_those_of_dense_columns(rank):
     with_y = np.concatenate([A, r[:, None]], axis=1)
     np.testing.assert_allclose(full.gram, with_y.T @ (weight[:, None] * with_y), atol=1e-9)
     np.testing.assert_allclose(tall.gram, full.gram[:, columns.base :], atol=1e-12)
-    size = A.shape[1]
-    left, inverse = r - A @ np.linspace(-1, 1, size), np.linspace(0.001, 0.002, size)
-    leverage = np.clip((A**2) @ inverse, None, 1 - 1e-9)
-    influence = (A * inverse)[:, columns.base :]
+    (fit, inverse), base = some_regression(columns), columns.base
+    whole = fit.apart @ fit.inverse @ fit.apart.T
+    whole[:base, :base] += inverse
+    left, leverage = r - A @ fit.beta, np.clip(np.sum(A * (A @ whole), axis=1), None, 1 - 1e-9)
+    influence = A @ whole[:, base:]
     np.testing.assert_allclose(score.moments, np.einsum("n,ni,nj->ij", weight * left, Z, Z))
     np.testing.assert_allclose(score.spread, (weight * (left / (1 - leverage)) ** 2) @ influence**2)
 
@@ -223,7 +233,7 @@ def test_every_exchange_is_judged_as_a_regression_judges_it():
         loss = float(np.sum((y - columns @ np.linalg.lstsq(columns, y)[0]) ** 2))
         return criterion(loss, columns.shape[1], len(taken))
 
-    for taken in ((4, 0, 2), (7, 1)):  # singles at once, and a block one at a time
+    for taken in ((4, 0, 2), (7, 1)):  # singles, and a block beside one
         values = step._instead(taken)
         for row, g in zip(values, taken, strict=True):
             others = [t for t in taken if t != g]
@@ -441,7 +451,7 @@ def test_sums_of_bounded_features_are_those_of_dense_columns():
     rows, units = in_memory(X, y)
     search = PairSearch(rows, units)
     search.run()
-    columns, beta = search.regression
+    columns, beta = search.regression.columns, search.regression.fit.beta
     W, numbers = search.screen.whitener, np.arange(300)
     chunk = Chunk(X, y, np.linspace(0.5, 2, 300))
     sums = bounded_moments((chunk, numbers), columns, beta, W, 0.4, None)
@@ -590,3 +600,41 @@ def test_groups_of_many_columns_are_chosen_as_by_eigenvectors(monkeypatch):
         choices.append(Stepwise(both.T @ both, groups, Criterion(500.0, 5, float(y @ y))).run())
     assert choices[0].taken == choices[1].taken
     np.testing.assert_allclose(choices[0].value, choices[1].value)
+
+
+def with_gross_errors():
+    """Return rows with levels of which a few occur in rows with gross errors, and a pair."""
+    rng = np.random.default_rng(2)
+    X = np.column_stack([rng.standard_normal((400, 3)), rng.random((400, 12)) < 0.05]).astype(float)
+    y = X[:, 0] * X[:, 1] + 0.3 * rng.standard_normal(400)
+    for row in (5, 50, 120):
+        X[row, 3:] = rng.random(12) < 0.6
+        y[row] += 12.0
+    return X, y
+
+
+def test_products_that_a_few_rows_carry_are_left_out_without_a_look_at_all_others(monkeypatch):
+    looks, leverages = [], []
+    original = PairSearch._scored, pair_regression.base_leverages
+
+    def scored(self, regression, look=True):
+        looks.append(look)
+        return original[0](self, regression, look)
+
+    def counted(*args):
+        leverages.append(args)
+        return original[1](*args)
+
+    monkeypatch.setattr(PairSearch, "_scored", scored)
+    monkeypatch.setattr(pair_regression, "base_leverages", counted)
+    X, y = with_gross_errors()
+    search = PairSearch(*in_memory(X, y), alpha=(1.0, 0.0, 0.0))
+    fit = search.run()
+    assert pairs_of(fit) == {(0, 1)}
+    assert len(search.seen.banned) > 20
+    assert looks.count(False) > 2 * looks.count(True)
+    assert len(leverages) == 1  # a chunk: those without products are the same for all products
+    passes, again = search.rows.walks, PairSearch(*in_memory(X, y), alpha=(1.1, 0.0, 0.0))
+    again.seen = search.seen
+    assert pairs_of(again.run()) == {(0, 1)}
+    assert again.rows.walks < passes / 2  # what was left out stays out

@@ -9,7 +9,7 @@ import numpy as np
 
 from quadlin.core.messages import Message, Option
 from quadlin.data.columns.label_sets import separators_of
-from quadlin.solve.pairs.pair_search import HIERARCHIES
+from quadlin.solve.pairs.pair_regression import HIERARCHIES
 
 
 def is_auto(value: Any) -> bool:

@@ -28,8 +28,8 @@ from quadlin.solve.lowrank.types import Options
 from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion
 from quadlin.solve.pairs.pair_joint import Joint, joined, settled
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
-from quadlin.solve.pairs.pair_screen import WORTH_A_LOOK, Group, Screen
-from quadlin.solve.pairs.pair_search import CLEAR, MOST_PAIRS, PairSearch
+from quadlin.solve.pairs.pair_screen import WORTH_A_LOOK, Screen
+from quadlin.solve.pairs.pair_search import CLEAR, MOST_PAIRS, PairSearch, Seen
 from quadlin.solve.pairs.pair_sparse import sparse_search
 from quadlin.solve.pairs.pair_sums import ProductMoments, RegressionColumns, look_at
 from quadlin.solve.pairs.pair_terms import PairTerms, less_pairs
@@ -63,7 +63,7 @@ class Composer:
     clean: bool = False  # whether no pair is worth a look beside ridge regression
     spread: bool = False  # whether what ridge regression leaves is of too many pairs
     refused: bool = False  # whether pairs beside ridge regression are not better than all products
-    shortlist: list[Group] = field(default_factory=list)  # that was, beside ridge regression
+    seen: Seen = field(default_factory=Seen)  # beside ridge regression
 
     def composed(self, start: Beside) -> Composite | None:
         """Return pairs with the best that was tried beside them; None if none are worth it.
@@ -126,7 +126,7 @@ class Composer:
         if self.clean or self.spread:
             return None
         joint = self._settled(self._search(ridge), ridge, few=True)
-        self.shortlist = joint.search.shortlist
+        self.seen = joint.search.seen
         self.clean = not joint.fit.taken
         for again in (True, False):
             few = 0 < joint.fit.taken <= self.d / 2 and joint.fit.dof <= 2 * self.d
@@ -243,13 +243,13 @@ class Composer:
         return replace(self.options, rank=beside.rank, alpha=beside.alpha)
 
     def _chosen(self, beside: Beside) -> Joint:
-        """Choose pairs beside a fit; beside ridge regression, what was worth a look still is."""
+        """Choose pairs beside a fit; beside ridge regression, what was seen before still counts."""
         search = self._search(beside)
         if not beside.rank:
-            search.shortlist = self.shortlist
+            search.seen = self.seen
         joint = self._settled(search, beside)
         if not beside.rank:
-            self.shortlist = joint.search.shortlist
+            self.seen = joint.search.seen
         return joint
 
     def _settled(self, search: PairSearch, beside: Beside, few: bool = False) -> Joint:

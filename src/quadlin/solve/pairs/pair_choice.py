@@ -200,37 +200,37 @@ class Stepwise:
     def _instead(self, taken: tuple[int, ...]) -> np.ndarray:
         """Return the criterion with each group in place of each that is taken: (taken, groups).
 
-        Where single columns are taken of which none explains another, one matrix tells it all: with
-        A the inverse Gram matrix of those taken and B = A·Gram, leaving out g adds B_gᵀB_g/A_gg to
+        Where no column that is taken explains another, one matrix tells it all: with A the inverse
+        Gram matrix of those taken and B = A·Gram, leaving out g adds WᵀW with W = A_gg^(-½)·B_g to
         what is left of the Gram matrix.
         """
-        index, k = self.columns(taken), len(taken)
-        if not k:
-            return np.zeros((0, len(self.groups)))
+        index, sizes = self.columns(taken), [len(self.groups[g]) for g in taken]
         root = self._inverse_root(index)
-        if not root.shape[1] == len(index) == k == np.isin(taken, self.singles).sum():
-            return np.stack([self._additions(tuple(t for t in taken if t != g)) for g in taken])
+        if not taken or not root.shape[1] == len(index) == sum(sizes):
+            others = [tuple(t for t in taken if t != g) for g in taken]
+            beside = [self._additions(some) for some in others]
+            return np.reshape(beside, (len(taken), len(self.groups)))
         G = self.gram[index]
         A = root @ root.T
         B = A @ G
-        gamma, weight = B[:, -1:], 1 / np.diag(A)[:, None]
-        rest, B, y = self.gram - G.T @ B, B[:, :-1], -1
+        places = np.split(np.arange(len(index)), np.cumsum(sizes)[:-1])
+        each = [np.linalg.solve(np.linalg.cholesky(A[np.ix_(g, g)]), B[g]) for g in places]
+        rest = self.gram - G.T @ B
         left = LeftOver(
-            np.diag(rest)[:-1] + weight * B**2,
-            rest[:-1, y] + weight * gamma * B,
-            np.maximum(rest[y, y] + weight * gamma**2, 0.0),
+            np.diag(rest)[:-1] + [np.sum(W[:, :-1] ** 2, axis=0) for W in each],
+            rest[:-1, -1] + [W[:, -1] @ W[:, :-1] for W in each],
+            np.maximum(rest[-1, -1] + [[W[:, -1] @ W[:, -1]] for W in each], 0.0),
         )
         blocks = []
         for _, c in self.blocks:
-            outer = B[:, c][..., None] * B[:, c][..., None, :]  # (taken, groups, size, size)
-            blocks.append(rest[c[:, :, None], c[:, None, :]] + weight[..., None, None] * outer)
-        values = self._values(left, blocks, k - 1, k)
+            more = [np.einsum("sgi,sgj->gij", W[:, c], W[:, c]) for W in each]
+            blocks.append(rest[c[:, :, None], c[:, None, :]] + more)
+        dof = len(index) - np.array(sizes)[:, None]
+        values = self._values(left, blocks, dof, len(taken))
         values[:, list(taken)] = inf
         return values
 
-    def _values(
-        self, left: "LeftOver", blocks: list[np.ndarray], dof: int, taken: int
-    ) -> np.ndarray:
+    def _values(self, left: LeftOver, blocks: list[np.ndarray], dof: Any, taken: int) -> np.ndarray:
         """Return the criterion with each group beside what left these; inf where it says nothing.
 
         `blocks` are the parts of the Gram matrix that are left for groups of several columns, those

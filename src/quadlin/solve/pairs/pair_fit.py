@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtr
 
 from quadlin.core.arrays import to_numpy
 from quadlin.solve.pairs.pair_choice import PairChoice, Stepwise
-from quadlin.solve.pairs.pair_sums import RegressionColumns, Scores
+from quadlin.solve.pairs.pair_projection import Coefficients
+from quadlin.solve.pairs.pair_scores import Scores
+from quadlin.solve.pairs.pair_sums import RegressionColumns
 
 Pair = tuple[int, int]
 LEAST_FREEDOM = 0.1
@@ -43,6 +46,13 @@ class RobustErrors:
         with np.errstate(divide="ignore"):
             tail: np.ndarray = np.log(stdtr(self.freedom, -np.abs(coef) / self.std))
         return tail
+
+
+class Regressed(NamedTuple):
+    """A regression with products."""
+
+    columns: RegressionColumns
+    fit: Coefficients
 
 
 @dataclass(frozen=True)
@@ -92,6 +102,40 @@ class PairFit:
     inverse: np.ndarray  # (m, m), of the Gram matrix of the products beside all else
     noise: float  # variance of that of a row of weight 1
     left: float  # rows beyond the parameters
+
+    @classmethod
+    def of(
+        cls,
+        regression: Regressed,
+        errors: RobustErrors,
+        steps: PairSteps,
+        noise: float | None,
+        freedom: float,
+        most: int = 0,
+    ) -> "PairFit":
+        """Return what a search has taken, of `most` pairs, with as much freedom without any."""
+        (columns, fit), choice = regression, steps.choice
+        at, taken, left = columns.features, choice.taken, freedom - choice.dof
+        order = [*enumerate((steps.step.groups[g] for g in taken), 1)]
+        entry = {c: m for m, group in reversed(order) for c in group}
+        return cls(
+            at[columns.i],
+            at[columns.j],
+            fit.beta[columns.base :],
+            np.array([entry[c] for c in steps.step.columns(taken)], dtype=np.int64),
+            errors,
+            columns,
+            fit.beta,
+            len(taken),
+            choice.dof,
+            choice.loss,
+            choice.value,
+            0 < most <= len(taken),
+            steps,
+            fit.inverse,
+            noise or choice.loss / max(left, 1.0),
+            left,
+        )
 
     @property
     def path(self) -> tuple[PairChoice, ...]:

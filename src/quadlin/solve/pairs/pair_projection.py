@@ -10,6 +10,23 @@ UNSEEN = 1e-10  # of the largest eigenvalue: directions that no row has a part i
 
 
 @dataclass(frozen=True)
+class Coefficients:
+    """The coefficients of a regression with some products, and the inverse of its Gram matrix.
+
+    The inverse is that of the base, which is the same for all products, plus [−P, I]ᵀ S [−P, I].
+    """
+
+    beta: np.ndarray  # of all columns, base first
+    onto: np.ndarray  # (base, m), P: the projection of the products onto the base
+    inverse: np.ndarray  # (m, m), S: of what is left of the products beside the base
+
+    @property
+    def apart(self) -> np.ndarray:
+        """Return [−P, I]ᵀ, (base + m, m): the products less their projections."""
+        return np.concatenate([-self.onto, np.eye(len(self.inverse))])
+
+
+@dataclass(frozen=True)
 class Projected:
     """What is left of products and response after the base is projected out of them."""
 
@@ -17,15 +34,13 @@ class Projected:
     onto: np.ndarray  # (base, m + 1), the coefficients of the projection
     inverse: np.ndarray  # (base, base), on the space that its columns span
 
-    def beta(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients with these products, base first, and the inverse Gram matrix."""
+    def solved(self, index: np.ndarray) -> "Coefficients":
+        """Return the regression with these products."""
         size = np.sqrt(np.maximum(np.diag(self.rest)[index], 1e-300))
         S = self.rest[np.ix_(index, index)] / np.outer(size, size)
         S = np.linalg.pinv(S, rcond=1e-9, hermitian=True) / np.outer(size, size)
         gamma, P = S @ self.rest[index, -1], self.onto[:, index]
-        corner = -P @ S
-        inverse = np.block([[self.inverse + P @ S @ P.T, corner], [corner.T, S]])
-        return np.concatenate([self.onto[:, -1] - P @ gamma, gamma]), inverse
+        return Coefficients(np.concatenate([self.onto[:, -1] - P @ gamma, gamma]), P, S)
 
 
 def inverse_of(gram: np.ndarray) -> np.ndarray:
@@ -62,12 +77,23 @@ class Penalty:
         """Return the penalty beside another model."""
         return replace(self, w=w, U=U, s=s)
 
-    def projected(self, gram: np.ndarray, base: int, i: np.ndarray, j: np.ndarray) -> Projected:
-        """Project the base out of products and response, with the ridge on all of them."""
+    def projected(
+        self,
+        gram: np.ndarray,
+        base: int,
+        i: np.ndarray,
+        j: np.ndarray,
+        inverse: np.ndarray | None = None,
+    ) -> Projected:
+        """Project the base out of products and response, with the ridge on all of them.
+
+        `inverse` is that of the base and its ridge, where it is there already.
+        """
         gram = gram + self.matrix(len(gram), base, i, j)
-        power = np.diag(gram)[:base]
-        size = np.sqrt(np.where(power > 0, power, 1.0))
-        inverse = inverse_of(gram[:base, :base] / np.outer(size, size)) / np.outer(size, size)
+        if inverse is None:
+            power = np.diag(gram)[:base]
+            size = np.sqrt(np.where(power > 0, power, 1.0))
+            inverse = inverse_of(gram[:base, :base] / np.outer(size, size)) / np.outer(size, size)
         onto = inverse @ gram[:base, base:]
         rest = gram[base:, base:] - gram[:base, base:].T @ onto
         return Projected((rest + rest.T) / 2, onto, inverse)

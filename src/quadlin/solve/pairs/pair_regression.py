@@ -11,6 +11,7 @@ from quadlin.core.model import Model, constant_model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.pairs.pair_projection import Penalty, Projected
+from quadlin.solve.pairs.pair_scores import base_leverages
 from quadlin.solve.pairs.pair_sums import (
     ProductMoments,
     RegressionColumns,
@@ -20,6 +21,8 @@ from quadlin.solve.pairs.pair_sums import (
 
 MOST_FEATURES = 3000  # three d×d matrices are kept
 MOST_TANGENT = 1500  # columns of L's tangent space that are projected out
+MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
+HIERARCHIES = {"weak": np.logical_or, "strong": np.logical_and}
 
 
 class PairRegression:
@@ -72,6 +75,8 @@ class PairRegression:
         self.power = self.weight * units.target.power
         self.base = to_numpy(rows.reduce(joint_gram, self.columns, True).gram)
         self._last: tuple[bytes, np.ndarray] | None = None  # products, and the matrix with them
+        self._inverse: np.ndarray | None = None  # of what is fitted in any case
+        self._leverages: np.ndarray | None = None  # of the rows, in the same
         projected = self.projected_base()
         self.base_loss = float(projected.rest[-1, -1])
         self.base_dof = float(np.sum(projected.inverse * self.base[:-1, :-1]))
@@ -96,6 +101,7 @@ class PairRegression:
         gram = to_numpy(self.rows.reduce(joint_gram, columns, True).gram)
         kept = np.r_[:b, len(gram) - 1]
         other.base, other._last = gram[np.ix_(kept, kept)], (_key(first, second), gram)
+        other._inverse = other._leverages = None
         return other
 
     def among(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -117,11 +123,32 @@ class PairRegression:
 
     def projected(self, i: np.ndarray, j: np.ndarray) -> Projected:
         """Return products and response, all else projected out of them."""
-        return self.penalty.projected(self.gram(i, j), self.columns.base, i, j)
+        gram, base = self.gram(i, j), self.columns.base
+        projected = self.penalty.projected(gram, base, i, j, self._inverse)
+        self._inverse = projected.inverse
+        return projected
+
+    @property
+    def leverages(self) -> np.ndarray:
+        """Return those of the rows, of weight 1, without products: a pass for all products."""
+        if self._leverages is None:
+            args = self.columns, self.projected_base().inverse
+            self._leverages = np.concatenate(self.rows.collect(base_leverages, *args))
+        return self._leverages
 
     def projected_base(self) -> Projected:
         """Return the response, all but products projected out of it."""
         return self.projected(self.columns.i, self.columns.j)
+
+    def main_effects(self, hierarchy: str, noise: float | None) -> np.ndarray:
+        """Return which pairs have features with main effects, one or both of them."""
+        projected = self.projected_base()
+        linear = slice(1, self.d + 1)
+        noise = noise or self.base_loss / self.freedom
+        t2 = (self.penalty.w + projected.onto[linear, -1]) ** 2 / np.diag(projected.inverse)[linear]
+        main = t2 > MAIN_EFFECT * noise
+        allowed: np.ndarray = HIERARCHIES[hierarchy].outer(main, main)
+        return allowed
 
     def _fitted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return w of the features that are looked at, and L where it may move."""

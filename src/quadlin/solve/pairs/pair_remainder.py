@@ -137,11 +137,11 @@ def bounded_moments(
     signs = np.ones(len(numbers))
     if salt is not None:
         signs = np.where(row_hash(np.asarray(numbers), salt) < 2**63, 1.0, -1.0)
-    sums, start = [], 0
-    for Z, A, response, omega in columns.pieces(chunk):
-        xp, stop = namespace(Z), start + int(Z.shape[0])
+    sums = []
+    for Z, A, response, omega, sign in columns.pieces_beside(chunk, signs):
+        xp = namespace(Z)
         e = xp.clip(response - A @ xp.asarray(beta, device=A.device), min=-edge, max=edge)
-        e = xp.asarray(signs[start:stop], device=Z.device) * e
+        e = sign * e
         V = xp.clip(Z @ xp.asarray(whitener, device=Z.device), min=-BOUND, max=BOUND)
         weighted, squares = omega[:, None] * V, V * V
         sums.append(
@@ -154,5 +154,4 @@ def bounded_moments(
                 (e[:, None] * weighted).T @ V,
             )
         )
-        start = stop
     return sum(sums[1:], sums[0])

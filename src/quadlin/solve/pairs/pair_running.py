@@ -143,14 +143,16 @@ class RunningPairs:
         scale = to_numpy(self.units.penalty_scale).astype(float) ** 2
         penalty = Penalty(self.alpha, scale, w, U, s)
         projected = penalty.projected(gram, columns.base, columns.i, columns.j)
-        beta, inverse = projected.beta(np.arange(len(columns.i)))
-        dof = float(np.sum(inverse * gram[:-1, :-1]))
+        fit, G, b = projected.solved(np.arange(len(columns.i))), gram[:-1, :-1], columns.base
+        beta, apart = fit.beta, fit.apart
+        dof = float(np.sum(projected.inverse * G[:b, :b]))
+        dof += float(np.sum(fit.inverse * (apart.T @ G @ apart)))
         left = self.weight - dof
         if self.loss == "logistic":
             noise = 1.0  # labels tell how much they vary
         else:
             noise = self.loss_of(gram, beta) / left if left > 0 else np.nan
-        return Solved(beta, inverse[columns.base :, columns.base :], noise, left)
+        return Solved(beta, fit.inverse, noise, left)
 
     def loss_of(self, gram: Array, beta: np.ndarray) -> float:
         """Return Σω r² of the rows of a Gram matrix."""

@@ -10,7 +10,8 @@ import numpy as np
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.solve.pairs.pair_choice import Criterion
 from quadlin.solve.pairs.pair_remainder import uncorrelated
-from quadlin.solve.pairs.pair_sums import FirstLook, ProductMoments, Scores
+from quadlin.solve.pairs.pair_scores import Scores
+from quadlin.solve.pairs.pair_sums import FirstLook, ProductMoments
 
 SHORTLIST, BLOCKS = 48, 4  # products, and blocks of them, that are looked at in a round
 WORTH_A_LOOK = 0.5  # of the t² for entry, since only two features are projected out here

@@ -1,14 +1,16 @@
 r"""The search for a few pairs, y = b + xᵀw + xᵀ(L + S)x with S of few entries.
 
 The moments of the residual, :math:`\sum \omega r z_i z_j`, over their standard errors say which
-products are worth a look; a walk gives the Gram matrix of those, of the features and of L's tangent
+products are worth a look; a pass gives the Gram matrix of those, of the features and of L's tangent
 directions, on which `Stepwise` chooses; another gives the moments of what is then left, and
-standard errors that do not trust a few rows. Repeated until nothing changes: three or four walks
-where nothing interacts, two a round else.
+standard errors that do not trust a few rows. Repeated until nothing changes: three or four passes
+where nothing interacts, two a round else, one for the leverages of rows, and one for each choice
+that leaves out products which a few rows carry.
 """
 
 from collections.abc import Iterator, Sequence
 from math import inf, sqrt
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -19,17 +21,16 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion, PairChoice, Stepwise
-from quadlin.solve.pairs.pair_fit import PairFit, PairSteps, RobustErrors
+from quadlin.solve.pairs.pair_fit import PairFit, PairSteps, Regressed, RobustErrors
 from quadlin.solve.pairs.pair_projection import Projected
 from quadlin.solve.pairs.pair_regression import PairRegression
 from quadlin.solve.pairs.pair_remainder import Remainder
+from quadlin.solve.pairs.pair_scores import Scores, left_out_squares, scores
 from quadlin.solve.pairs.pair_screen import Group, Screen
 from quadlin.solve.pairs.pair_sums import (
     ProductMoments,
-    RegressionColumns,
+    another_look,
     flipped_moments,
-    left_out_squares,
-    scores,
 )
 
 ROUNDS, MOST_PAIRS = 60, 32
@@ -38,8 +39,14 @@ FEW_FLIPS = 3  # of them, after which a clear case is one
 FLIPPED = 1 << 22  # entries of the moments that are kept of one walk
 CLEAR = 1.5  # times the eigenvalues of noise: of low rank, or to be tried in any case
 FEWEST = 10.0  # rows beyond the parameters
-MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
-HIERARCHIES = {"weak": np.logical_or, "strong": np.logical_and}
+FEW_CARRIERS = 3.0  # rows, less one, that carry a product: with so few no other fit makes it sure
+
+
+class Seen(NamedTuple):
+    """What a search has seen, for the next one beside about the same."""
+
+    shortlist: tuple[Group, ...] = ()  # what was worth a look
+    banned: frozenset[Group] = frozenset()  # of these, what next to no rows carry
 
 
 class PairSearch(PairRegression):
@@ -78,7 +85,7 @@ class PairSearch(PairRegression):
     ) -> None:
         super().__init__(rows, units, model, alpha, features, moments)
         at = self.columns.features
-        main = None if hierarchy is None else self._main_effects(hierarchy, noise)
+        main = None if hierarchy is None else self.main_effects(hierarchy, noise)
         if excluded is not None:
             main = ~excluded if main is None else main & ~excluded
         inside = [np.flatnonzero(np.isin(at, field)) for field in fields]
@@ -86,7 +93,7 @@ class PairSearch(PairRegression):
         self.screen = Screen(self.moments, to_numpy(units.free)[at], inside, main)
         count = self.screen.candidates if candidates is None else candidates
         self.criterion = Criterion(self.freedom, count, max(self.power, 1e-300), noise)
-        self.shortlist: list[Group] = []  # what has been worth a look
+        self.seen = Seen()
 
     def run(self, most: int | None = None, few: bool = False) -> PairFit:
         """Search until a round changes nothing; with `few` until pairs are in doubt that are many.
@@ -95,45 +102,54 @@ class PairSearch(PairRegression):
         many were refused since a few rows carry them, none is taken.
         """
         most = min(MOST_PAIRS, int(self.freedom // FEWEST)) if most is None else most
-        shortlist, banned = self.shortlist, set[Group]()
+        shortlist, banned, looks = (
+            [*self.seen.shortlist],
+            dict.fromkeys(self.seen.banned, 0.0),
+            True,
+        )
         step, projected = self._stepwise(shortlist)
         choice = step.judged(())
         enough = self.freedom < FEWEST or choice.loss <= SMALLEST * self.power
-        choice = choice if enough else step.run((), (), most)
-        columns, beta, inverse = self._regressed(step, projected, choice, shortlist)
-        self.score = self.rows.reduce(scores, columns, beta, inverse)
+        places = [shortlist.index(group) for group in banned]
+        choice = choice if enough else step.run((), places, most)
+        self.regression = self._regressed(step, projected, choice, shortlist)
+        self.score = self._scored(self.regression)
         for _ in range(0 if enough else ROUNDS):
-            taken = [shortlist[g] for g in choice.taken]
-            look: list[Group] = []
-            if len(taken) < most:
+            taken, new = [shortlist[g] for g in choice.taken], list[Group]()
+            if looks and len(taken) < most:
                 look = self.screen.shortlist(self.score, self.freedom, self.criterion, len(taken))
-            new = [group for group in look if group not in shortlist]
-            doubtful = [] if new else self._doubtful(step, choice, beta)
-            if not (new or doubtful):
+                new = [group for group in look if group not in shortlist]
+            doubtful = {} if new else self._doubtful(step, choice)
+            if looks and not (new or doubtful):
                 break
-            if few and doubtful and not banned:
-                self.regression = columns, beta
-                if len(taken) > self.d / 2 or self.looks_low_rank(CLEAR):
-                    break
+            many = few and doubtful and not banned
+            if many and (len(taken) > self.d / 2 or self.looks_low_rank(CLEAR)):
+                break
             if new:
                 shortlist = sorted({*shortlist, *new})
                 step, projected = self._stepwise(shortlist)
-            banned |= {shortlist[g] for g in doubtful}
-            start = [shortlist.index(group) for group in taken if group not in banned]
+            banned |= {shortlist[g]: carriers for g, carriers in doubtful.items()}
             hopeless = few and len(banned) > self.d / 2  # a few rows carry whatever is taken
-            places = [shortlist.index(group) for group in banned]
-            choice = step.judged(()) if hopeless else step.run(start, places, most)
-            columns, beta, inverse = self._regressed(step, projected, choice, shortlist)
-            self.score = self.rows.reduce(scores, columns, beta, inverse)
+            if hopeless:
+                choice = step.judged(())
+            elif new or doubtful:
+                start = [shortlist.index(group) for group in taken if group not in banned]
+                choice = step.run(start, [shortlist.index(group) for group in banned], most)
+            self.regression = self._regressed(step, projected, choice, shortlist)
+            looks = hopeless or not doubtful  # at others, once nothing that is taken is doubtful
+            self.score = self._scored(self.regression, looks)
             if hopeless:
                 break
-        self.regression, self.shortlist, self.inverse = (columns, beta), shortlist, inverse
+        if not looks:
+            self.score = self._scored(self.regression)
+        always = (group for group, carriers in banned.items() if carriers < FEW_CARRIERS)
+        self.seen = Seen(tuple(shortlist), frozenset(always))
         errors = RobustErrors.of(self.score, self.criterion.noise)
-        return self._fit(columns, beta, inverse, errors, step, choice, shortlist, most)
+        return self._fit(self.regression, errors, step, choice, shortlist, most)
 
     def left_out_squares(self) -> np.ndarray:
-        """Return ωe² of each row of positive weight, left out of the last regression: a walk."""
-        chunks = self.rows.collect(left_out_squares, *self.regression, self.inverse)
+        """Return ωe² of each row of positive weight, left out of the last regression: a pass."""
+        chunks = self.rows.collect_beside(left_out_squares, self.leverages, *self.regression)
         return np.concatenate([piece for pieces in chunks for piece in pieces])
 
     def refit(self, fit: PairFit) -> PairFit:
@@ -153,11 +169,23 @@ class PairSearch(PairRegression):
         shortlist = self._together(i, j, entry)
         step, projected = self._stepwise(shortlist)
         choice = step.judged(tuple(range(len(shortlist))))
-        columns, beta, inverse = self._regressed(step, projected, choice, shortlist)
+        regression = self._regressed(step, projected, choice, shortlist)
         if errors is None:
-            score = self.rows.reduce(scores, columns, beta, inverse)
-            errors = RobustErrors.of(score, self.criterion.noise)
-        return self._fit(columns, beta, inverse, errors, step, choice, shortlist)
+            errors = RobustErrors.of(self._scored(regression, False), self.criterion.noise)
+        else:
+            self.regression = regression  # beside an L that has moved
+        return self._fit(regression, errors, step, choice, shortlist)
+
+    def _scored(self, regression: Regressed, look: bool = True) -> Scores:
+        """Return the errors of products and, to `look` at all others, what is left: a pass."""
+        columns, fit = regression
+        if len(columns.i):
+            args = self.leverages, columns, fit, look
+            score: Scores = self.rows.reduce_beside(scores, *args)
+            return score
+        none = np.zeros(0)
+        left = self.rows.reduce(another_look, columns, fit.beta)
+        return Scores(left.loss, left.moments, none, none, none)
 
     def _together(self, i: np.ndarray, j: np.ndarray, entry: np.ndarray) -> list[Group]:
         """Return products, by the positions of their features, as groups that enter together."""
@@ -198,74 +226,50 @@ class PairSearch(PairRegression):
     @property
     def _remainder(self) -> Remainder:
         """Return what the last regression left."""
-        return Remainder(self.rows, *self.regression, self.screen.whitener, self.weight)
+        columns, fit = self.regression
+        return Remainder(self.rows, columns, fit.beta, self.screen.whitener, self.weight)
 
     def _flipped(self, times: int) -> Iterator[np.ndarray]:
         """Yield the moments of the last residual with random signs: some of them by one walk."""
-        n_rows, start = sum(self.rows.collect(height)), 0
+        (columns, fit), start = self.regression, 0
+        n_rows = sum(self.rows.collect(height))
         while start < times:
             some = min(FLIPS - FEW_FLIPS if start else FEW_FLIPS, max(1, FLIPPED // self.d**2))
             salts = range(start, min(start + some, times))
-            sums = self.rows.reduce_numbered(flipped_moments, n_rows, *self.regression, salts)
+            sums = self.rows.reduce_numbered(flipped_moments, n_rows, columns, fit.beta, salts)
             yield from sums.moments
             start += some
 
-    def _doubtful(self, step: Stepwise, choice: PairChoice, beta: np.ndarray) -> list[int]:
-        """Return single products that a few rows carry, the worst and all that are about as bad.
+    def _doubtful(self, step: Stepwise, choice: PairChoice) -> dict[int, float]:
+        """Return single products that a few rows carry, and how many rows, less one, that are.
 
-        The standard error is that of residuals of fits without the row; it is itself the worse
-        known the fewer rows there are to tell it, so Student's t must be as unlikely as the
-        criterion wants of many rows.
+        The worst, and all that are about as bad. The standard error is that of residuals of fits
+        without the row; it is itself the worse known the fewer rows there are to tell it, so
+        Student's t must be as unlikely as the criterion wants of many rows.
         """
         place = {c: m for m, c in enumerate(step.columns(choice.taken))}
-        log_tail = RobustErrors.of(self.score, self.criterion.noise).log_tail(
-            beta[self.columns.base :]
-        )
+        single = {g: place[step.groups[g][0]] for g in choice.taken if len(step.groups[g]) == 1}
+        errors = RobustErrors.of(self.score, self.criterion.noise)
+        log_tail = errors.log_tail(self.regression.fit.beta[self.columns.base :])
         t = sqrt(self.criterion.entry(max(len(choice.taken) - 1, 0)))
-        singles = [g for g in choice.taken if len(step.groups[g]) == 1]
-        doubtful = [(float(log_tail[place[step.groups[g][0]]]), g) for g in singles]
-        doubtful = [(log_p, g) for log_p, g in doubtful if log_p > log_ndtr(-t)]
-        worst = max(doubtful, default=(0.0, 0))[0]
-        return [g for p, g in doubtful if p == worst or p > log_ndtr(-t / 2)]
+        doubtful = {g: m for g, m in single.items() if log_tail[m] > log_ndtr(-t)}
+        worst = max((log_tail[m] for m in doubtful.values()), default=0.0)
+        least = min(worst, log_ndtr(-t / 2))
+        return {g: float(errors.freedom[m]) for g, m in doubtful.items() if log_tail[m] >= least}
 
     def _fit(
         self,
-        columns: RegressionColumns,
-        beta: np.ndarray,
-        inverse: np.ndarray,
+        regression: Regressed,
         errors: RobustErrors,
         step: Stepwise,
         choice: PairChoice,
         shortlist: Sequence[Group],
         most: int = 0,
     ) -> PairFit:
-        k = len(choice.taken)
-        entry = {c: m for m in range(k, 0, -1) for c in step.groups[choice.taken[m - 1]]}
-        at = columns.features
-        first = (divmod(group[0], self.d) for group in shortlist)
-        pairs = [(int(at[i]), int(at[j])) for i, j in first]
-        return PairFit(
-            at[columns.i],
-            at[columns.j],
-            beta[columns.base :],
-            np.array([entry[c] for c in step.columns(choice.taken)], dtype=np.int64),
-            errors,
-            columns,
-            beta,
-            len(choice.taken),
-            choice.dof,
-            choice.loss,
-            choice.value,
-            0 < most <= k,
-            PairSteps(step, choice, pairs),
-            inverse[columns.base :, columns.base :],
-            self.criterion.noise or choice.loss / max(self.freedom - choice.dof, 1.0),
-            self.freedom - choice.dof,
-        )
-
-    def _with(self, shortlist: Sequence[Group], index: np.ndarray) -> RegressionColumns:
-        i, j = self._ij(shortlist)
-        return self.columns.with_pairs(i[index], j[index])
+        at = regression.columns.features
+        pairs = [tuple(at[[*divmod(group[0], self.d)]].tolist()) for group in shortlist]
+        steps, noise = PairSteps(step, choice, pairs), self.criterion.noise
+        return PairFit.of(regression, errors, steps, noise, self.freedom, most)
 
     def _ij(self, groups: Sequence[Group]) -> tuple[np.ndarray, np.ndarray]:
         """Return the products of all groups, each once, in order."""
@@ -282,17 +286,8 @@ class PairSearch(PairRegression):
 
     def _regressed(
         self, step: Stepwise, projected: Projected, choice: PairChoice, shortlist: Sequence[Group]
-    ) -> tuple[RegressionColumns, np.ndarray, np.ndarray]:
-        """Return the regression with a choice: columns, coefficients and inverse Gram matrix."""
+    ) -> Regressed:
+        """Return the regression with a choice."""
         index = step.columns(choice.taken)
-        return self._with(shortlist, index), *projected.beta(index)
-
-    def _main_effects(self, hierarchy: str, noise: float | None) -> np.ndarray:
-        """Return which pairs have features with main effects, one or both of them."""
-        projected = self.projected_base()
-        linear = slice(1, self.d + 1)
-        noise = noise or self.base_loss / self.freedom
-        t2 = (self.penalty.w + projected.onto[linear, -1]) ** 2 / np.diag(projected.inverse)[linear]
-        main = t2 > MAIN_EFFECT * noise
-        allowed: np.ndarray = HIERARCHIES[hierarchy].outer(main, main)
-        return allowed
+        i, j = self._ij(shortlist)
+        return Regressed(self.columns.with_pairs(i[index], j[index]), projected.solved(index))

@@ -56,6 +56,17 @@ class RegressionColumns:
         for Z, A, y, f, omega in self.predicted(chunk):
             yield Z, A, y - f, omega
 
+    def pieces_beside(
+        self, chunk: Chunk, numbers: np.ndarray
+    ) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
+        """Yield the same, and of some numbers of the rows theirs."""
+        start = 0
+        for piece in self.pieces(chunk):
+            Z = piece[0]
+            stop = start + int(Z.shape[0])
+            yield *piece, namespace(Z).asarray(numbers[start:stop], device=Z.device)
+            start = stop
+
     def predicted(self, chunk: Chunk) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
         """Yield standardised dense rows Z, the columns, y, f(z) and ω, in float64."""
         n = chunk.X.shape[0]
@@ -95,17 +106,6 @@ class ProductMoments(Additive):
     second: Array  # (d, d), Σω z_i z_j
     third: Array  # (d, d), Σω z_i² z_j
     fourth: Array  # (d, d), Σω z_i² z_j²
-
-
-@dataclass(frozen=True)
-class Scores(Additive):
-    """What the residual says of every product, and how sure the rows are of the products taken."""
-
-    loss: float  # Σω r²
-    moments: Array  # (d, d), Σω r z_i z_j
-    spread: Array  # (m,), Σω (a_m r / (1 − h))², a_m the influence of a row on β_m, h its leverage
-    squares: Array  # (m,), Σω a_m²
-    fourths: Array  # (m,), Σω a_m⁴
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class LabelGram(Additive):
 def product_moments(chunk: Chunk, columns: RegressionColumns) -> ProductMoments:
     """Sum over one chunk."""
 
-    return _total(_product_moments(Z, omega) for Z, _, _, omega in columns.pieces(chunk))
+    return total(_product_moments(Z, omega) for Z, _, _, omega in columns.pieces(chunk))
 
 
 def _product_moments(Z: Array, omega: Array) -> ProductMoments:
@@ -167,18 +167,21 @@ def first_look(chunk: Chunk, columns: RegressionColumns) -> FirstLook:
     """Sum over one chunk: four products of d×n and n×d matrices."""
 
     def of(Z: Array, r: Array, omega: Array) -> FirstLook:
-        return FirstLook(_product_moments(Z, omega), *_residual_moments(Z, r, omega))
+        return FirstLook(_product_moments(Z, omega), *residual_moments(Z, r, omega))
 
-    return _total(of(Z, r, omega) for Z, _, r, omega in columns.pieces(chunk))
+    return total(of(Z, r, omega) for Z, _, r, omega in columns.pieces(chunk))
 
 
-def another_look(chunk: Chunk, columns: RegressionColumns) -> ResidualMoments:
+def another_look(
+    chunk: Chunk, columns: RegressionColumns, beta: Array | None = None
+) -> ResidualMoments:
     """Sum the part of a first look that depends on the model: one of the four products."""
 
-    def of(Z: Array, r: Array, omega: Array) -> ResidualMoments:
-        return ResidualMoments(*_residual_moments(Z, r, omega))
+    def of(Z: Array, A: Array, r: Array, omega: Array) -> ResidualMoments:
+        r = r if beta is None else r - A @ namespace(A).asarray(beta, device=A.device)
+        return ResidualMoments(*residual_moments(Z, r, omega))
 
-    return _total(of(Z, r, omega) for Z, _, r, omega in columns.pieces(chunk))
+    return total(of(*piece) for piece in columns.pieces(chunk))
 
 
 def look_at(rows: Rows, columns: RegressionColumns, features: ProductMoments | None) -> FirstLook:
@@ -190,9 +193,10 @@ def look_at(rows: Rows, columns: RegressionColumns, features: ProductMoments | N
     return FirstLook(features, again.loss, again.moments)
 
 
-def _residual_moments(Z: Array, r: Array, omega: Array) -> tuple[float, Array]:
-    """Return Σω r² and Σω r z_i z_j."""
-    return float(namespace(r).sum(omega * r * r)), ((omega * r)[:, None] * Z).T @ Z
+def residual_moments(Z: Array, r: Array, omega: Array, look: bool = True) -> tuple[float, Array]:
+    """Return Σω r² and, to `look` at, Σω r z_i z_j."""
+    loss = float(namespace(r).sum(omega * r * r))
+    return loss, ((omega * r)[:, None] * Z).T @ Z if look else Z[:0, :0]
 
 
 def joint_gram(chunk: Chunk, columns: RegressionColumns, base: bool) -> JointGram:
@@ -202,7 +206,7 @@ def joint_gram(chunk: Chunk, columns: RegressionColumns, base: bool) -> JointGra
         A = namespace(A).concat([A, response[:, None]], axis=1)
         return JointGram(A.T @ (omega[:, None] * A[:, 0 if base else columns.base :]))
 
-    return _total(of(*piece[1:]) for piece in columns.pieces(chunk))
+    return total(of(*piece[1:]) for piece in columns.pieces(chunk))
 
 
 def label_gram(chunk: Chunk, columns: RegressionColumns, beta: Array) -> LabelGram:
@@ -216,28 +220,7 @@ def label_gram(chunk: Chunk, columns: RegressionColumns, beta: Array) -> LabelGr
         A = xp.concat([A, (along - slope / h)[:, None]], axis=1)
         return LabelGram(A.T @ ((omega * h)[:, None] * A), float(xp.sum(omega * deviance)))
 
-    return _total(of(*piece[1:]) for piece in columns.predicted(chunk))
-
-
-def scores(chunk: Chunk, columns: RegressionColumns, beta: Array, inverse: Array) -> Scores:
-    """Sum over one chunk; `inverse` is that of the Gram matrix of the columns."""
-
-    def of(Z: Array, A: Array, response: Array, omega: Array) -> Scores:
-        xp = namespace(Z)
-        r = response - A @ xp.asarray(beta, device=A.device)
-        m = len(columns.i)
-        spread = squares = fourths = xp.zeros(m, dtype=xp.float64)
-        if m:
-            influence = A @ xp.asarray(inverse, device=A.device)
-            leverage = xp.clip(xp.sum(A * influence, axis=1), max=1 - 1e-9)
-            left_out = r / (1 - leverage)  # the residual of a fit without the row
-            squared = influence[:, columns.base :] ** 2
-            spread, squares = (omega * left_out**2) @ squared, omega @ squared
-            fourths = omega @ squared**2
-        loss = float(xp.sum(omega * r * r))
-        return Scores(loss, ((omega * r)[:, None] * Z).T @ Z, spread, squares, fourths)
-
-    return _total(of(*piece) for piece in columns.pieces(chunk))
+    return total(of(*piece[1:]) for piece in columns.predicted(chunk))
 
 
 def residual_squares(chunk: Chunk, columns: RegressionColumns, beta: Array) -> list[np.ndarray]:
@@ -246,21 +229,6 @@ def residual_squares(chunk: Chunk, columns: RegressionColumns, beta: Array) -> l
     def of(A: Array, response: Array, omega: Array) -> np.ndarray:
         r = response - A @ namespace(A).asarray(beta, device=A.device)
         return to_numpy(omega * r * r)[to_numpy(omega) > 0]
-
-    return [of(*piece[1:]) for piece in columns.pieces(chunk)]
-
-
-def left_out_squares(
-    chunk: Chunk, columns: RegressionColumns, beta: Array, inverse: Array
-) -> list[np.ndarray]:
-    """Return ωe² of the rows of positive weight; `inverse` is that of the columns' Gram matrix."""
-
-    def of(A: Array, response: Array, omega: Array) -> np.ndarray:
-        xp = namespace(A)
-        r = response - A @ xp.asarray(beta, device=A.device)
-        leverage = omega * xp.sum(A * (A @ xp.asarray(inverse, device=A.device)), axis=1)
-        squares = omega * (r / (1 - xp.clip(leverage, max=1 - 1e-9))) ** 2
-        return to_numpy(squares)[to_numpy(omega) > 0]
 
     return [of(*piece[1:]) for piece in columns.pieces(chunk)]
 
@@ -274,17 +242,17 @@ def flipped_moments(
     """Sum Σω ±r z_i z_j over one chunk, each sign a hash of the number of its row and of a salt."""
     chunk, numbers = numbered
     hashes = [row_hash(np.asarray(numbers), salt) for salt in salts]
-    signs, moments, start = np.where(np.stack(hashes) < 2**63, 1.0, -1.0), [], 0
-    for Z, A, response, omega in columns.pieces(chunk):
-        xp, stop = namespace(Z), start + int(Z.shape[0])
+    signs, moments = np.where(np.stack(hashes, axis=1) < 2**63, 1.0, -1.0), []
+    for Z, A, response, omega, some in columns.pieces_beside(chunk, signs):
+        xp = namespace(Z)
         r = omega * (response - A @ xp.asarray(beta, device=A.device))
-        some = (xp.asarray(sign[start:stop], device=Z.device) for sign in signs)
-        moments.append(xp.stack([((sign * r)[:, None] * Z).T @ Z for sign in some]))
-        start = stop
+        flipped = ((some[:, s] * r)[:, None] * Z for s in range(len(salts)))
+        moments.append(xp.stack([part.T @ Z for part in flipped]))
     return FlippedMoments(sum(moments))
 
 
-def _total(parts: Iterator[T]) -> T:
-    total = summed(parts)
-    assert total is not None  # a chunk has rows
-    return total
+def total(parts: Iterator[T]) -> T:
+    """Return the sum of the pieces of a chunk."""
+    sums = summed(parts)
+    assert sums is not None  # a chunk has rows
+    return sums
