@@ -29,6 +29,7 @@ class SignalRecord:
     status: Status
     history: tuple[Record, ...]
     is_pair: bool
+    intercept: float
 
 
 def signal_parts(estimator: Any) -> tuple[dict[str, np.ndarray], dict[str, JSON]]:
@@ -52,6 +53,7 @@ def signal_parts(estimator: Any) -> tuple[dict[str, np.ndarray], dict[str, JSON]
         estimator.status_,
         estimator.history_,
         bool(getattr(estimator, "is_pair_", False)),
+        float(getattr(estimator, "intercept_", 0.0)),
     )
     content = serialise(record, "", {})
     assert isinstance(content, dict)
@@ -111,4 +113,4 @@ def _set_matrix(
     width = len(left) + len(right) if record.is_pair else len(left)
     require(record.n_features_in == width and min(left.shape[0], right.shape[0]) > 0, "the width")
     estimator.left_, estimator.values_, estimator.right_ = left, values, right
-    estimator.is_pair_ = record.is_pair
+    estimator.is_pair_, estimator.intercept_ = record.is_pair, record.intercept

@@ -254,5 +254,6 @@ def test_enough_measurements_are_not_warned_of():
 
 def test_an_offset_that_no_matrix_explains_is_named():
     A, y, _ = few_measurements(300, seed=0)
-    with pytest.warns(UserWarning, match="such as an offset"):
+    with pytest.warns(UserWarning, match=f"background of about {5 * y.std():.3g}") as told:
         MatrixSensing(rank=2, random_state=0).fit(A, y + 5 * y.std())
+    assert len(told) == 1

@@ -1,16 +1,19 @@
 """Rank-one matrix sensing: a matrix of low rank from measurements aᵀMa or aᵀMb."""
 
+from dataclasses import replace
 from typing import Any, Self
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import unflagged
 from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.rows.input_errors import refuse_missing_targets
-from quadlin.estimators.rows.validation import checked_weight, float_types
+from quadlin.estimators.rows.validation import float_types
+from quadlin.estimators.signals.background import Explanation, warn_of_background
 from quadlin.estimators.signals.intensities import checked_targets, refuse_unravelled
 from quadlin.estimators.signals.phase import forget_names, search_effort
 from quadlin.estimators.signals.sensing_rows import (
@@ -21,6 +24,7 @@ from quadlin.estimators.signals.sensing_rows import (
     rank_of_pairs,
     refuse_complex,
     warn_of_diagonal,
+    weights_of,
 )
 from quadlin.estimators.signals.symmetric_sensing import fitted_symmetric
 from quadlin.solve.lowrank.types import Record, Status
@@ -34,12 +38,12 @@ WEAK = (Status.too_few_rows, Status.out_of_passes)
 class MatrixSensing(RegressorMixin, BaseEstimator):
     r"""Recover a matrix of low rank from rank-one measurements.
 
-    .. math:: y_i = a_i^\top M a_i + \text{noise} \quad (M = M^\top)
-              \qquad\text{or}\qquad y_i = a_i^\top M b_i + \text{noise}
+    .. math:: y_i = a_i^\top M a_i + c + \text{noise} \quad (M = M^\top)
+              \qquad\text{or}\qquad y_i = a_i^\top M b_i + c + \text{noise}
 
-    fitted by least squares over matrices of rank k. ``fit(A, y)`` recovers a symmetric matrix of
-    either sign, ``fit((A, B), y)`` any matrix, also a rectangular one (inductive matrix completion,
-    where a and b are features of a row and of a column).
+    fitted by least squares over matrices of rank k; c is 0 by default. ``fit(A, y)`` recovers a
+    symmetric matrix of either sign, ``fit((A, B), y)`` any matrix, also a rectangular one
+    (inductive matrix completion, where a and b are features of a row and of a column).
 
     Parameters
     ----------
@@ -49,6 +53,9 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         rows it chooses the rank that best predicts a held-out fifth of the rows.
     psd : bool, default=False
         Whether M is positive semi-definite. Not for pairs of rows.
+    fit_intercept : bool, default=False
+        Whether y contains a background c, the same for each measurement, which is then estimated
+        together with M. Without it, `fit` warns if there is one.
     loss : {"squared", "huber"}, default="squared"
         "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
         linearly, not quadratically, and beyond 10 not at all.
@@ -70,6 +77,8 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         Orthonormal columns; the same for a symmetric matrix.
     values_ : array (rank,)
         Signed eigenvalues, in order of decreasing size; singular values for pairs of rows.
+    intercept_ : float
+        c; 0 without `fit_intercept`.
     rank_ : int
         The rank fitted.
     status_ : Status
@@ -116,6 +125,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
     left_: np.ndarray
     values_: np.ndarray
     right_: np.ndarray
+    intercept_: float
     status_: Status
     history_: tuple[Record, ...]
     n_features_in_: int
@@ -126,6 +136,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         rank: int | str = "auto",
         *,
         psd: bool = False,
+        fit_intercept: bool = False,
         loss: str = "squared",
         n_starts: int = 10,
         max_iter: int = 100,
@@ -134,6 +145,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
     ) -> None:
         self.rank = rank
         self.psd = psd
+        self.fit_intercept = fit_intercept
         self.loss = loss
         self.n_starts = n_starts
         self.max_iter = max_iter
@@ -156,12 +168,24 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         -------
         self
         """
+        rows, y, weight = self._recover(A, y, sample_weight)
+        if self.status_ is not Status.interrupted:
+            if not self.is_pair_:
+                warn_of_diagonal(rows[0], self.rank_)
+            self._judge(rows, y, weight)
+        raise_or_warn(self, self.status_, Status.undetermined)
+        return self
+
+    def _recover(
+        self, A: Any, y: Any, sample_weight: Any
+    ) -> tuple[tuple[Any, ...], np.ndarray, np.ndarray]:
+        """Recover the matrix from what the user gave, and return that in order."""
         effort = search_effort(self)
         A = as_pair(A)
         refuse_complex(A)
         refuse_missing_targets(y)
         if isinstance(A, tuple):
-            return self._fit_pairs(A, y, sample_weight, effort)
+            return self._recover_pairs(A, y, sample_weight, effort)
         types = float_types(A)
         if hasattr(A, "shape"):
             refuse_unravelled(y, A.shape[0], "A has")
@@ -171,26 +195,34 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
             model, status = fitted_symmetric(self, A, y, sample_weight)
             self.left_ = self.right_ = np.asarray(model.components_).T
             self.values_ = np.asarray(model.eigenvalues_)
+            self.intercept_ = float(model.intercept_)
             self.history_, self.is_pair_ = model.history_, False
             self.status_ = Status.undetermined if status in WEAK else status
-        if status is not Status.interrupted:
-            warn_of_diagonal(A, self.rank_)
-            self._judge(A, y, sample_weight)
-        raise_or_warn(self, self.status_, Status.undetermined)
-        return self
+        return (A,), np.asarray(y, dtype=np.float64), weights_of(sample_weight, y)
 
-    def _judge(self, rows: Any, y: np.ndarray, weight: Any) -> None:
+    def _judge(self, rows: tuple[Any, ...], y: np.ndarray, weight: np.ndarray) -> None:
         """Say where rows do not determine M, or M does not explain y."""
-        weight = checked_weight(weight, y)
-        weight = np.ones(len(y)) if weight is None else weight
-        first, *others = rows if self.is_pair_ else (rows,)
-        n = distinct_rows(first, weight, *others)
+        n = distinct_rows(rows[0], weight, *rows[1:])
         sizes = (len(self.left_), len(self.right_)) if self.is_pair_ else None
-        recovery = Recovery(n, int(np.count_nonzero(weight)), self.rank_, sizes, len(self.left_))
-        recovery = recovery.of(y, self.predict(rows), weight, self.loss == "huber")
-        status, weak = self.status_, Status.undetermined
-        if not recovery.is_determined(status is not weak):
-            self.status_ = weak
+        counts = (n, int(np.count_nonzero(weight)), self.rank_)
+        recovery = Recovery(*counts, sizes, len(self.left_), bool(self.fit_intercept))
+        given = rows if self.is_pair_ else rows[0]
+        recovery = recovery.of(y, self.predict(given), weight, self.loss == "huber")
+
+        def again(**options: Any) -> Explanation:
+            other = self
+            if options:
+                other = clone(self).set_params(**options)
+                with catch_warnings():
+                    simplefilter("ignore")
+                    other._recover(given, y, weight)
+                    raise_or_warn(other, other.status_)
+            counted = replace(recovery, intercept=bool(other.fit_intercept))
+            return Explanation(rows, y, recovery.kept, other, counted.unknowns(other.rank_))
+
+        told = not self.fit_intercept and warn_of_background(again)
+        if not recovery.is_determined(self.status_ is not Status.undetermined, told):
+            self.status_ = Status.undetermined
 
     def predict(self, A: Any) -> np.ndarray:
         """Return the measurements of other vectors.
@@ -220,7 +252,8 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         else:
             types = float_types(A)
             left = right = measurement_rows(self, A, accept_sparse="csr", dtype=types, reset=False)
-        return np.asarray((left @ self.left_) * (right @ self.right_) @ self.values_)
+        measured = (left @ self.left_) * (right @ self.right_) @ self.values_
+        return np.asarray(measured + self.intercept_)
 
     @property
     def matrix_(self) -> np.ndarray:
@@ -247,19 +280,19 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         return tags
 
     @unflagged
-    def _fit_pairs(self, pair: tuple[Any, ...], y: Any, sample_weight: Any, effort: Effort) -> Self:
+    def _recover_pairs(
+        self, pair: tuple[Any, ...], y: Any, sample_weight: Any, effort: Effort
+    ) -> tuple[tuple[Any, ...], np.ndarray, np.ndarray]:
         A, B = pair_of_rows(pair)
         rank = rank_of_pairs(self.rank, self.psd)
         y = checked_targets(y, A.shape[0], "A and B have")
-        weight = checked_weight(sample_weight, y)
-        weight = np.ones(len(y)) if weight is None else weight
+        weight = weights_of(sample_weight, y)
         with no_model_yet(self):
-            result = sense(A, B, y, weight, rank, effort, seed_of(self))
+            constant = bool(self.fit_intercept)
+            result = sense(A, B, y, weight, rank, effort, seed_of(self), constant)
             self.left_, self.values_, self.right_ = result.U, result.s, result.V
+            self.intercept_ = result.intercept
             self.status_, self.history_ = result.status, result.history
             self.is_pair_, self.n_features_in_ = True, A.shape[1] + B.shape[1]
             forget_names(self)
-        if self.status_ is not Status.interrupted:
-            self._judge((A, B), y, weight)
-        raise_or_warn(self, self.status_, Status.undetermined)
-        return self
+        return (A, B), y, weight

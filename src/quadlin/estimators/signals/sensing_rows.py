@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 from warnings import catch_warnings, filterwarnings, simplefilter
@@ -14,12 +14,13 @@ from sklearn.utils.validation import check_array
 
 from quadlin.core.messages import Message, Option, warn
 from quadlin.estimators.rows.parameters import is_auto
-from quadlin.estimators.rows.validation import float_types, validated
+from quadlin.estimators.rows.validation import checked_weight, float_types, validated
 from quadlin.solve.signals.search import FAR, Majority
 
 FEW = 1.5  # measurements per unknown, below which a search with noise mostly fails
 ENOUGH = 2  # measurements per unknown, with which a matrix is found or noise is told from rank
 NOTABLE = 0.01  # of the variance of y: more than that may be a matrix of higher rank
+LITTLE = 5e-4  # of the variance of y: hardly worth a number
 EXACT = 1e-12  # of the variance of y: only rounding
 OFTEN = 0.25  # of the rows: more gross errors than that deserve a word
 POOR = 0.2  # of the variance of y: more than that deserves a word
@@ -78,10 +79,12 @@ class Recovery:
     rank: int
     sizes: tuple[int, int] | None  # of a and b; None for a symmetric matrix of `d` rows
     d: int
+    intercept: bool = False  # whether there is a background among the unknowns
     left: float = 0.0  # what M leaves of the variance of y, without gross errors
     exact: bool = True  # whether that is only rounding
     robust: bool = False  # whether gross errors were left out
     left_out: float = 0.0  # their share
+    kept: np.ndarray = field(default_factory=lambda: np.ones(0))  # weights without them
 
     def of(self, y: np.ndarray, fitted: np.ndarray, weight: np.ndarray, robust: bool) -> "Recovery":
         """Return the recovery with what the fitted values leave of y."""
@@ -92,16 +95,21 @@ class Recovery:
             kept = weight * (size <= FAR * majority.sigma(size, weight))
         left = unexplained(y, float(np.average(size**2, weights=kept)), kept)
         share = 1 - float(kept.sum() / weight.sum())
-        return replace(self, left=left, exact=left <= EXACT, robust=robust, left_out=share)
+        return replace(
+            self, left=left, exact=left <= EXACT, robust=robust, left_out=share, kept=kept
+        )
 
     def unknowns(self, rank: int) -> int:
-        """Return how many numbers a matrix of some rank has."""
+        """Return how many numbers a matrix of some rank has, with the background."""
         if self.sizes is None:
-            return rank * self.d - rank * (rank - 1) // 2
-        return rank * (sum(self.sizes) - rank)
+            return rank * self.d - rank * (rank - 1) // 2 + self.intercept
+        return rank * (sum(self.sizes) - rank) + self.intercept
 
-    def is_determined(self, converged: bool = True) -> bool:
-        """Tell whether the measurements determine the matrix, and warn where they do not."""
+    def is_determined(self, converged: bool = True, explained: bool = False) -> bool:
+        """Tell whether the measurements determine the matrix, and warn where they do not.
+
+        Also warn of much that is left of y, unless it is explained.
+        """
         n, k, unknowns = self.n, self.rank, self.unknowns(self.rank)
         higher = self.unknowns(k + 1)
         if n < unknowns:
@@ -127,36 +135,37 @@ class Recovery:
                 "The matrix of rank {k} leaves {left} of the variance of y unexplained, and "
                 "{n} measurements are too few to tell noise from a matrix of higher rank: one of "
                 "rank {next} has {higher} unknowns. Add measurements by other vectors, about two "
-                "for each unknown; but if y holds a part that {form} cannot express, such as an "
-                "offset, fit SecondOrderRegressor instead."
+                "for each unknown; but {part} would not be explained by any matrix."
             )
         else:
-            if self.left > POOR:
+            if self.left > POOR and not explained:
                 self._warn_of_rest()
             elif not self.exact:
                 warn_of_left_out(self.left_out, "matrix")
             return True
-        values = {"n": n, "k": k, "unknowns": unknowns, "rank": Option("rank"), "form": self.form}
+        values = {"n": n, "k": k, "unknowns": unknowns, "rank": Option("rank")}
         values |= {"counted": counted(n, self.rows), "do": "does" if n == 1 else "do"}
-        values["determine"] = "determines" if n == 1 else "determine"
+        values |= {"determine": "determines" if n == 1 else "determine", "part": self._part}
         warn(Message(text, left=share_of(self.left), next=k + 1, higher=higher, **values))
         return False
 
     @property
-    def form(self) -> str:
-        """Return the formula of a measurement."""
-        return "aᵀMa" if self.sizes is None else "aᵀMb"
+    def _part(self) -> Message:
+        """Return what y may hold beside the measurements of a matrix, and what fits that."""
+        if self.intercept:
+            return Message("a linear part of y, which SecondOrderRegressor fits,")
+        text = "an offset of y ({intercept}) or a linear part (SecondOrderRegressor)"
+        return Message(text, intercept=Option("fit_intercept", True))
 
     def _warn_of_rest(self) -> None:
         warn(
             Message(
                 "The matrix of rank {k} leaves {left} of the variance of y unexplained. The "
-                "cause may be noise, a rank that is too low, {errors}, or a part of y that {form} "
-                "cannot express, such as an offset, which SecondOrderRegressor fits.",
+                "cause may be noise, a rank that is too low, {errors}, or {part}.",
                 k=self.rank,
                 left=share_of(self.left),
                 errors=gross_errors(self.robust),
-                form=self.form,
+                part=self._part,
             )
         )
 
@@ -199,9 +208,17 @@ def measurement_rows(estimator: Any, *rows: Any, **checks: Any) -> Any:
         ) from error
 
 
+def weights_of(sample_weight: Any, y: np.ndarray) -> np.ndarray:
+    """Return weights that were checked, 1 where there are none."""
+    weight = checked_weight(sample_weight, y)
+    return np.ones(len(y)) if weight is None else weight
+
+
 def share_of(left: float) -> str:
     """Return a share of the variance in words."""
-    return f"{left:.0%}" if left < 1 else "all"
+    if left < LITTLE:
+        return "next to nothing"
+    return f"{left:.{0 if left >= NOTABLE else 1}%}" if left < 1 else "all"
 
 
 def unexplained(y: np.ndarray, loss: float, weight: np.ndarray | None) -> float:
@@ -211,13 +228,17 @@ def unexplained(y: np.ndarray, loss: float, weight: np.ndarray | None) -> float:
     return float(loss / variance) if variance > 0 else float(loss > 0)
 
 
-def warn_of_diagonal(A: Any, rank: int) -> None:
-    """Warn where squares are constant and the rank is too high to tell their weights apart."""
-    size = abs(A)
-    least, most = (size.min(axis=0), size.max(axis=0))
+def constant_columns(A: Any) -> np.ndarray:
+    """Return a mask of the columns that are constant, and not 0."""
+    least, most = A.min(axis=0), A.max(axis=0)
     if issparse(A):
         least, most = least.toarray().ravel(), most.toarray().ravel()
-    d = int(np.count_nonzero((least == most) & (most > 0)))
+    return np.asarray((least == most) & (most != 0))
+
+
+def warn_of_diagonal(A: Any, rank: int) -> None:
+    """Warn where squares are constant and the rank is too high to tell their weights apart."""
+    d = int(np.count_nonzero(constant_columns(abs(A))))
     if d > 1 and (d - rank) ** 2 < d + rank:
         warn(
             Message(

@@ -1,4 +1,4 @@
-"""A symmetric matrix from measurements aᵀMa: a second order model without w and b."""
+"""A symmetric matrix from measurements aᵀMa: a second order model without w."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -132,7 +132,7 @@ def symmetric_model(sensing: Any, rank: int | str, loss: str = "squared") -> Sec
         loss=loss,
         psd=sensing.psd,
         fit_linear=False,
-        fit_intercept=False,
+        fit_intercept=sensing.fit_intercept,
         max_iter=sensing.max_iter,
         tol=sensing.tol,
         random_state=sensing.random_state,

@@ -1,6 +1,8 @@
 r"""Rank-one sensing of a matrix that is not symmetric, by Gauss–Newton on its factors.
 
-.. math:: y_i = a_i^\top M b_i + \text{noise}, \qquad M = P Q^\top
+.. math:: y_i = a_i^\top M b_i + c + \text{noise}, \qquad M = P Q^\top
+
+The constant c is 0 unless it is asked for.
 
 This is the symmetric problem of the vectors [a; b] with M/2 and its transpose beside the diagonal
 and zeros on it; the zeros are known here and not estimated, so that the unknowns are those of M.
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.rows import Walks
+from quadlin.solve.fits.robust import weighted_median
 from quadlin.solve.lowrank.types import Record, Status, finished
 from quadlin.solve.signals.levenberg import LinearisedResidual
 from quadlin.solve.signals.measurements import Measurements, conditioned, distinct_rows
@@ -45,21 +48,26 @@ class Sensed:
     status: Status
     history: tuple[Record, ...]
     n_distinct: int  # measurements that differ
+    intercept: float = 0.0
 
     def predict(self, A: Any, B: Any) -> np.ndarray:
-        """Return aᵀMb of each pair of rows."""
-        return np.asarray(np.sum((A @ self.U) * self.s * (B @ self.V), axis=1))
+        """Return aᵀMb + c of each pair of rows."""
+        return np.asarray((A @ self.U) * (B @ self.V) @ self.s + self.intercept)
 
 
 @dataclass(frozen=True)
 class BilinearProblem:
-    """Pairs of rows, targets and weights; the unknowns are [P; Q], one below the other."""
+    """Pairs of rows, targets and weights; the unknowns are [P; Q], one below the other.
+
+    With a constant there is one more row below, of which it is the sum in some unit.
+    """
 
     left: Measurements
     right: Measurements
     y: np.ndarray
     weight: np.ndarray
     majority: Majority = ALL_ROWS
+    unit: float = 0.0  # of the constant; 0 without one
 
     @property
     def walks(self) -> Walks:
@@ -68,30 +76,39 @@ class BilinearProblem:
 
     def split(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return P and Q."""
-        return Z[: self.left.width], Z[self.left.width :]
+        return Z[: self.left.width], Z[self.left.width :][: self.right.width]
+
+    def constant(self, Z: np.ndarray) -> float:
+        """Return c."""
+        return self.unit * float(np.sum(Z[self.left.width + self.right.width :]))
+
+    def above(self, Z: np.ndarray, entry: float) -> np.ndarray:
+        """Return [P; Q] above the row of the constant, if there is one."""
+        return np.vstack([Z, np.full((int(self.unit > 0), Z.shape[1]), entry, Z.dtype)])
 
     def linearise(self, Z: np.ndarray) -> LinearisedResidual:
-        r"""Return Σ_a (AP)∘(BQ) − y and its derivative Σ_a (A dP)∘(BQ) + (AP)∘(B dQ)."""
+        r"""Return Σ_a (AP)∘(BQ) + c − y and its derivative Σ_a (A dP)∘(BQ) + (AP)∘(B dQ) + dc."""
         P, Q = self.split(Z)
         F, G = self.left.forward(P), self.right.forward(Q)
         inverse_p, inverse_q = np.linalg.pinv(P.T @ P), np.linalg.pinv(Q.T @ Q)
 
         def forward(H: np.ndarray) -> np.ndarray:
             dP, dQ = self.split(H)
-            return np.asarray(
-                np.sum(self.left.forward(dP) * G + F * self.right.forward(dQ), axis=1)
-            )
+            changes = self.left.forward(dP) * G + F * self.right.forward(dQ)
+            return np.asarray(np.sum(changes, axis=1) + self.constant(H))
 
         def adjoint(u: np.ndarray) -> np.ndarray:
-            u = u[:, None]
-            return np.vstack([self.left.adjoint(u * G), self.right.adjoint(u * F)])
+            total, u = self.unit * float(np.sum(u)), u[:, None]
+            Z = np.vstack([self.left.adjoint(u * G), self.right.adjoint(u * F)])
+            return self.above(Z, total)
 
         def precondition(H: np.ndarray) -> np.ndarray:
             # In whitened units JᵀJ ≈ [dP (QᵀQ); dQ (PᵀP)].
             dP, dQ = self.split(H)
-            return np.vstack([dP @ inverse_q, dQ @ inverse_p])
+            return np.vstack([dP @ inverse_q, dQ @ inverse_p, H[len(dP) + len(dQ) :]])
 
-        return LinearisedResidual(np.sum(F * G, axis=1) - self.y, forward, adjoint, precondition)
+        residual = np.sum(F * G, axis=1) + self.constant(Z) - self.y
+        return LinearisedResidual(residual, forward, adjoint, precondition)
 
     def spectral(self, rank: int, rng: np.random.Generator, steps: int) -> np.ndarray:
         """Return the leading part of E[y a bᵀ] = M, whitened, by subspace iteration."""
@@ -104,6 +121,14 @@ class BilinearProblem:
         left, s, right = np.linalg.svd(R.T)
         return balanced(U @ left[:, :rank], s[:rank], V @ right[:rank].T)
 
+    def centred(self, robust: bool) -> tuple["BilinearProblem", float]:
+        """Return the problem without a constant, about that of y, and the entries of its row."""
+        if not self.unit:
+            return self, 0.0
+        middle = weighted_median if robust else lambda y, weight: np.average(y, weights=weight)
+        c = float(middle(self.y, self.weight))
+        return replace(self, y=self.y - c), c * self.unit * float(np.sum(self.weight))
+
 
 def balanced(U: np.ndarray, s: np.ndarray, V: np.ndarray) -> np.ndarray:
     """Return [P; Q] with PQᵀ = U diag(s) Vᵀ, P and Q of the same size."""
@@ -111,18 +136,26 @@ def balanced(U: np.ndarray, s: np.ndarray, V: np.ndarray) -> np.ndarray:
 
 
 def sense(
-    A: Any, B: Any, y: np.ndarray, weight: np.ndarray, rank: int | None, effort: Effort, seed: int
+    A: Any,
+    B: Any,
+    y: np.ndarray,
+    weight: np.ndarray,
+    rank: int | None,
+    effort: Effort,
+    seed: int,
+    constant: bool = False,
 ) -> Sensed:
-    """Find M of a rank that is given, or of the one that predicts rows held out best."""
+    """Find M of a rank that is given, or of the one that predicts rows held out best, and c."""
     rng = np.random.default_rng(seed)
     n = distinct_rows(A, weight, B)
     unit = typical_size(np.abs(y), weight, effort.robust) or 1.0
     y = y / unit  # so that no square overflows, in single precision either
     if rank is None:
-        rank = chosen_rank(A, B, y, weight, effort, rng)
-    sensed = _sensed(A, B, y, weight, rank, effort, rng, n)
+        rank = chosen_rank(A, B, y, weight, effort, rng, constant)
+    sensed = _sensed(A, B, y, weight, rank, effort, rng, n, constant)
     history = tuple(replace(record, loss=record.loss * unit**2) for record in sensed.history)
-    return replace(sensed, s=sensed.s * unit, history=history)
+    s, intercept = sensed.s * unit, sensed.intercept * unit
+    return replace(sensed, s=s, intercept=intercept, history=history)
 
 
 def _sensed(
@@ -134,13 +167,15 @@ def _sensed(
     effort: Effort,
     rng: np.random.Generator,
     n: int,
+    constant: bool,
 ) -> Sensed:
     """Find M of a rank from targets of size 1, n of the measurements being different."""
     left, right = (conditioned(X, weight, True, rng) for X in (A, B))
     rank = min(rank, left.width, right.width)
-    majority = Majority.of(n, rank * (left.width + right.width - rank))
+    majority = Majority.of(n, rank * (left.width + right.width - rank) + constant)
     counted = replace(right, counter=left.counter)
-    problem = BilinearProblem(left, counted, y, weight, majority)
+    unit = constant / float(np.sqrt(rank * np.sum(weight)))
+    problem = BilinearProblem(left, counted, y, weight, majority, unit)
 
     def same(Z: np.ndarray, other: np.ndarray) -> bool:
         (P, Q), (R, S) = problem.split(Z), problem.split(other)
@@ -153,25 +188,33 @@ def _sensed(
     P, Q = problem.split(best.z)
     (U, R), (V, S) = np.linalg.qr(left.signal(P)), np.linalg.qr(right.signal(Q))
     inner_left, s, inner_right = np.linalg.svd(R @ S.T)
-    return Sensed(U @ inner_left, s, V @ inner_right.T, best.status, best.history, n)
+    c = problem.constant(best.z)
+    return Sensed(U @ inner_left, s, V @ inner_right.T, best.status, best.history, n, c)
 
 
 def _starts(
     problem: BilinearProblem, rank: int, robust: bool, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
     """Yield starts: with gross errors, every second one is without the largest targets."""
-    size, steps = np.abs(problem.y), SPECTRAL_STEPS
+    centred, entry = problem.centred(robust)
+    size, steps = np.abs(centred.y), SPECTRAL_STEPS
     most = usual_limit(size, problem.weight) if robust and np.any(size) else np.inf
-    everything = replace(problem, y=np.clip(problem.y, -most, most))
+    everything = replace(centred, y=np.clip(centred.y, -most, most))
     usual = replace(everything, weight=problem.weight * (size <= most))
     while True:
         for start in (usual, everything) if robust else (everything,):
-            yield start.spectral(rank, rng, steps)
+            yield problem.above(start.spectral(rank, rng, steps), entry)
             steps = MIXED_STEPS
 
 
 def chosen_rank(
-    A: Any, B: Any, y: np.ndarray, weight: np.ndarray, effort: Effort, rng: np.random.Generator
+    A: Any,
+    B: Any,
+    y: np.ndarray,
+    weight: np.ndarray,
+    effort: Effort,
+    rng: np.random.Generator,
+    constant: bool,
 ) -> int:
     """Return the rank whose fit of four fifths of the rows predicts the others best."""
     counting = rng.permutation(np.flatnonzero(weight > 0))
@@ -185,7 +228,7 @@ def chosen_rank(
         rank += 1
         if rank > 1 and n < ROWS_PER_UNKNOWN * rank * (d + e - rank):
             break
-        sensed = finished(_sensed(*kept, rank, effort, rng, n))
+        sensed = finished(_sensed(*kept, rank, effort, rng, n, constant))
         error = held_out_error(sensed.predict(A[new], B[new]) - y[new], weight[new], effort.robust)
         if error < BETTER * least:
             best, least = rank, error
