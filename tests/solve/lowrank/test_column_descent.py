@@ -163,10 +163,24 @@ def test_the_moment_matrix_of_a_start_is_that_of_its_definition(weights):
     Z = (X - np.average(X, axis=0, weights=weight)) * np.sqrt(share) * problem.units.scale
     M = Z.T @ ((weight * r)[:, None] * Z) / (2 * weight.sum())
     M = (M - np.diag(np.diag(M)))[order][:, order]
-    all_columns = MomentMatrix.of(columns, w)
+    sample = columns.sample(len(y), rng)
+    all_columns = MomentMatrix.of(columns, sample, w[order])
     frequent, Q = all_columns.part(first), rng.standard_normal((X.shape[1] - first, 3))
     np.testing.assert_allclose(all_columns.product(Q, frequent), M[:, first:] @ Q, atol=1e-10)
     np.testing.assert_allclose(frequent.product(Q, frequent), M[first:, first:] @ Q, atol=1e-10)
+
+
+def test_the_start_of_a_fit_takes_a_sample_of_the_rows_that_have_a_weight():
+    problem, _ = problem_of()
+    columns = ColumnFit.of(problem)
+    columns.weights[::2] = 0
+    sample = columns.sample(100, np.random.default_rng(0))
+    rows = [np.flatnonzero(columns.y == value)[0] for value in sample.y]
+    assert len(set(rows)) == 100
+    assert min(columns.weights[rows]) > 0
+    assert list(sample.omega) == list(columns.weights[rows])
+    expected = columns.X.toarray()[rows][:, columns.order]
+    np.testing.assert_array_equal(sample.X.toarray(), expected)
 
 
 def test_a_fit_begins_below_ridge_regression_alone():

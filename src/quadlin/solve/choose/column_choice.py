@@ -19,8 +19,8 @@ from quadlin.solve.choose.rank import as_good, folds_by
 from quadlin.solve.fields.field_rows import has_many_entities
 from quadlin.solve.lowrank.column_descent import goes_by_columns
 from quadlin.solve.lowrank.column_ridge import ridges
-from quadlin.solve.lowrank.column_rows import ColumnFit
-from quadlin.solve.lowrank.column_start import start_of
+from quadlin.solve.lowrank.column_rows import ColumnFit, RowSample
+from quadlin.solve.lowrank.column_start import passed, start_of, start_sample
 from quadlin.solve.lowrank.row_hash import row_hash
 from quadlin.solve.lowrank.sample import row_content
 from quadlin.solve.lowrank.types import Options, Problem
@@ -124,18 +124,20 @@ class ColumnSearch:
         return squares[:, best]
 
     @cached_property
-    def start(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return factors and signs from what ridge regression leaves."""
-        V, signs = start_of(self.problem, self.columns, self.w)
-        return V, np.ones_like(signs) if self.problem.options.psd else signs
+    def start(self) -> tuple[RowSample, np.ndarray, np.ndarray]:
+        """Return rows, and factors and signs of what ridge regression leaves of them."""
+        sample = start_sample(self.problem, self.columns)
+        w = self.w[self.columns.order]
+        return sample, *start_of(self.problem, self.columns, sample, w)
 
     def begin(self, rank: int, second: float) -> None:
         """Put the factors where a fit of the rank begins: those that are zero stay zero."""
-        (V, signs), table = self.start, self.columns.table
+        (sample, V, signs), table, w = self.start, self.columns.table, self.w[self.columns.order]
         table.alpha = self.first, second
-        self.columns.begin(self.w, V * (np.arange(V.shape[1]) < rank), signs)
+        self.columns.begin(sample, w, V * (np.arange(V.shape[1]) < rank), signs)
+        passed(self.problem, self.columns, sample, 2)
         table.remember()
-        self._count(1 + table.walks)
+        self._count(table.walks)
 
     def sweep(self, rank: int, second: float) -> bool:
         """Sweep with a penalty of M, and tell whether rows held out are predicted best so far."""

@@ -112,7 +112,7 @@ def fit_by_columns(
 ) -> tuple[Solution, Whitener] | None:
     """Fit wide sparse rows by sweeps over their columns; None if another method is better.
 
-    Passes: about 15 for the start, most of them with one column, and 10 to 50 sweeps of
+    Passes: about 20 over a sample for the start, and 10 to 50 sweeps of
     O(nnz·k² + d·k³); with weak penalties and columns that most rows have, up to 4·`max_iter`.
     Memory: a copy of the rows by columns, and (3k + 16)n + 4(k + 1)d numbers.
     """

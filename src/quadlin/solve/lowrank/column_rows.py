@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -12,6 +13,14 @@ from quadlin.core.model import Model
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.types import Problem
+
+
+class RowSample(NamedTuple):
+    """Some rows, with the columns in the order of a table."""
+
+    X: csr_array
+    y: np.ndarray  # (m,), standardised
+    omega: np.ndarray  # (m,), their weights
 
 
 @dataclass(frozen=True)
@@ -44,9 +53,7 @@ class ColumnFit:
         each = None if weight is None else np.repeat(weight, np.diff(X.indptr))
         counts = np.bincount(X.indices, each, X.shape[1])
         order = np.argsort(counts, kind="stable")
-        place = np.empty(len(order), X.indices.dtype)
-        place[order] = np.arange(len(order))
-        by_columns = csr_array((X.data, place[X.indices], X.indptr), X.shape).tocsc()
+        by_columns = _reordered(X, order).tocsc()
         mean = (units.nu * inverse)[order]
         table = TrailingTable(by_columns, y, weight, mean, penalty[order], signs, options.alpha)
         shares = counts[order] / (len(y) if weight is None else weight.sum())
@@ -68,23 +75,34 @@ class ColumnFit:
         """Return the total weight of the rows."""
         return float(len(self.y) if self.weights is None else self.weights.sum())
 
-    def begin(self, w: np.ndarray, V: np.ndarray, signs: np.ndarray) -> None:
-        """Start with the slopes w at the means, and with the best length of V: one pass.
+    def sample(self, most: int, rng: np.random.Generator) -> RowSample:
+        """Return the rows that have a weight, or `most` of them, drawn at random."""
+        kept = np.arange(len(self.y)) if self.weights is None else np.flatnonzero(self.weights)
+        if len(kept) > most:
+            kept = np.sort(rng.choice(kept, most, replace=False))
+        X = self.X if len(kept) == len(self.y) else self.X[kept]
+        omega = np.ones(len(kept)) if self.weights is None else np.asarray(self.weights[kept])
+        return RowSample(_reordered(X, self.order), self.y[kept], omega.astype(np.float64))
 
-        Along the line M = t V diag(s) Vᵀ the objective is a parabola.
+    def begin(self, sample: RowSample, w: np.ndarray, V: np.ndarray, signs: np.ndarray) -> None:
+        """Start with the slopes w at the means, and with the best length of V for a sample.
+
+        w and V are in the order of the table. Along the line M = t V diag(s) Vᵀ the objective is a
+        parabola.
         """
         table, k = self.table, self.table.k
-        table.signs[:k], table.V[:], table.linear[:] = signs, V[self.order], 0.0
+        table.signs[:k], table.V[:], table.linear[:] = signs, V, 0.0
         table.linear[:] = -table.levels
-        table.evaluate()
-        weight = np.ones(len(self.y)) if self.weights is None else self.weights
-        products = table.errors + self.y
-        products -= np.average(products, weights=weight)
-        rest = self.y - self.X @ w.astype(self.X.dtype)
-        rest -= np.average(rest, weights=weight)
-        along, size = weight @ (products * rest), weight @ products**2 + table.ridge_of_products()
+        omega, squared = sample.omega, sample.X.multiply(sample.X)
+        products = sample.X @ table.linear + (sample.X @ table.V) ** 2 @ signs
+        products = products - squared @ (table.V**2 @ signs)
+        products -= np.average(products, weights=omega)
+        rest = sample.y - sample.X @ w.astype(sample.X.dtype)
+        rest -= np.average(rest, weights=omega)
+        ridge = table.ridge_of_products() * omega.sum() / self.weight
+        along, size = omega @ (products * rest), omega @ products**2 + ridge
         length = max(float(along), 0.0) / size if size > 0 else 0.0
-        table.linear[:] = w[self.order] + length * table.linear
+        table.linear[:] = w + length * table.linear
         table.V[:] *= sqrt(length)
 
     def model(self) -> Model:
@@ -114,3 +132,10 @@ class ColumnFit:
 
 def _as_it_is(chunk: Chunk) -> Chunk:
     return chunk
+
+
+def _reordered(X: csr_array, order: np.ndarray) -> csr_array:
+    """Return X[:, order], whose rows are not sorted."""
+    place = np.empty(len(order), X.indices.dtype)
+    place[order] = np.arange(len(order))
+    return csr_array((X.data, place[X.indices], X.indptr), X.shape)

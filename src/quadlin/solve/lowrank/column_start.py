@@ -8,26 +8,40 @@ from scipy.sparse import csc_array
 
 from quadlin.solve.lowrank import moment_estimates as mes
 from quadlin.solve.lowrank.column_ridge import ridges
-from quadlin.solve.lowrank.column_rows import ColumnFit
+from quadlin.solve.lowrank.column_rows import ColumnFit, RowSample
 from quadlin.solve.lowrank.types import Problem
 
 RIDGE_TOL, RIDGE_WALKS = 0.1, 20  # for the linear model at the start of a fit
+START_ROWS, START_PART = 20_000, 8  # the start is that of so many rows, or of this part of all
 BLOCKS = 4  # products with the moment matrix, for the directions and signs of the start
 ENTRIES, FEWEST = 0.4, 2000  # directions are of the columns that hold this share, or of so many
 WEAKEST = 0.1  # of the largest component at the start: a component of zero would stay zero
 
 
 def begin(problem: Problem, columns: ColumnFit) -> None:
-    """Start from ridge regression and the leading directions of what it leaves: some ten passes."""
-    options, counter = problem.options, problem.rows.counter
-    path = ridges(*columns.parts, options.alpha[:1], RIDGE_TOL, RIDGE_WALKS)
-    counter.count += path.walks * problem.rows.share
-    V, signs = start_of(problem, columns, path.coef[0])
-    columns.begin(path.coef[0], V, np.ones_like(signs) if options.psd else signs)
-    counter.count += problem.rows.share
+    """Start from ridge regression and the leading directions of what it leaves, for a sample."""
+    alpha, table = problem.options.alpha[0], columns.table
+    sample = start_sample(problem, columns)
+    share = float(sample.omega.sum()) / columns.weight
+    path = ridges(*sample, table.penalty, [share * alpha], RIDGE_TOL, RIDGE_WALKS)
+    V, signs = start_of(problem, columns, sample, path.coef[0])
+    columns.begin(sample, path.coef[0], V, signs)
+    passed(problem, columns, sample, path.walks + 2)
 
 
-def start_of(problem: Problem, columns: ColumnFit, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def start_sample(problem: Problem, columns: ColumnFit) -> RowSample:
+    """Return the rows with which a start is computed."""
+    return columns.sample(max(START_ROWS, len(columns.y) // START_PART), problem.rng)
+
+
+def passed(problem: Problem, columns: ColumnFit, sample: RowSample, walks: float) -> None:
+    """Count walks over a sample as the passes that they are worth."""
+    problem.rows.counter.count += walks * problem.rows.share * len(sample.y) / len(columns.y)
+
+
+def start_of(
+    problem: Problem, columns: ColumnFit, sample: RowSample, w: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return factors in the rows' units, and the signs, of the leading directions beside w.
 
     Directions are those of the moment matrix of the most frequent columns, weighted by the root of
@@ -36,7 +50,7 @@ def start_of(problem: Problem, columns: ColumnFit, w: np.ndarray) -> tuple[np.nd
     """
     options, held = problem.options, np.cumsum(columns.shares)
     first = int(np.searchsorted(held, (1 - ENTRIES) * held[-1]))
-    moments = MomentMatrix.of(columns, w)
+    moments = MomentMatrix.of(columns, sample, w)
     frequent = moments.part(max(min(first, len(held) - FEWEST), 0))
     d, like = len(frequent.mean), frequent.mean
     random = problem.rng.standard_normal((d, min(d, options.rank + mes.OVERSAMPLING)))
@@ -47,14 +61,13 @@ def start_of(problem: Problem, columns: ColumnFit, w: np.ndarray) -> tuple[np.nd
         options.psd,
         BLOCKS,
     )
-    problem.rows.counter.count += (ceil(2 * ENTRIES * BLOCKS) + 1) * problem.rows.share
+    passed(problem, columns, sample, ceil(2 * ENTRIES * BLOCKS) + 1)
     sign, size = np.where(np.asarray(s) < 0, -1.0, 1.0), np.abs(np.asarray(s, np.float64))
     U = moments.product(np.asarray(U), frequent)
     length = np.linalg.norm(U, axis=0)
     size = np.sqrt(np.maximum(size, WEAKEST * size.max())) / np.where(length > 0, length, 1.0)
-    V = np.empty(U.shape, U.dtype)
-    V[columns.order] = moments.weigh[:, None] * U * (-sign * size).astype(U.dtype)
-    return V, sign
+    V = moments.weigh[:, None] * U * (-sign * size).astype(U.dtype)
+    return V, np.ones_like(sign) if options.psd else sign
 
 
 @dataclass(frozen=True)
@@ -74,16 +87,14 @@ class MomentMatrix:
     diagonal: np.ndarray  # (d,)
 
     @classmethod
-    def of(cls, columns: ColumnFit, w: np.ndarray) -> "MomentMatrix":
-        """Return that of all columns of a table."""
-        table, X, dtype = columns.table, columns.X, columns.X.dtype
-        omega = np.ones(len(columns.y)) if columns.weights is None else columns.weights
-        r = X @ w.astype(dtype) - columns.y
-        r = (omega * (r - np.average(r, weights=omega)) / (2 * columns.weight)).astype(dtype)
-        index, mean = table.rows[: table.starts[-1]], table.mean.astype(dtype)
-        A = csc_array((table.x, index, table.starts), X.shape)
+    def of(cls, columns: ColumnFit, sample: RowSample, w: np.ndarray) -> "MomentMatrix":
+        """Return that of all columns of a table, by some of its rows."""
+        (X, y, omega), dtype = sample, sample.X.dtype
+        r = X @ w.astype(dtype) - y
+        r = (omega * (r - np.average(r, weights=omega)) / (2 * omega.sum())).astype(dtype)
+        A, mean = X.tocsc(), columns.table.mean.astype(dtype)
         slope = A.T @ r
-        squares = csc_array((table.x**2, A.indices, A.indptr), X.shape).T @ r
+        squares = csc_array((A.data**2, A.indices, A.indptr), A.shape).T @ r
         weigh = (np.sqrt(columns.shares) * columns.units.scale[columns.order]).astype(dtype)
         return cls(A, r, mean, weigh, slope, squares - 2 * mean * slope)
 
