@@ -106,8 +106,8 @@ def cluster_gain(n=200_000, d=200, walks=10):
     from distributed import Client, LocalCluster
 
     from quadlin import open_source  # again: `Version` has imported the package anew
+    from quadlin.core.moments import survey
     from quadlin.core.rows import Rows
-    from quadlin.core.survey import survey
     from quadlin.data.opening.engines import engine_for
 
     X = np.random.default_rng(0).standard_normal((n, d), dtype=np.float32)

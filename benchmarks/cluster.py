@@ -17,8 +17,8 @@ import numpy as np
 
 from quadlin import SecondOrderRegressor, open_source
 from quadlin.core.chunks import MemorySource
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.data.opening.engines import engine_for
 from quadlin.datasets import make_second_order
 

@@ -40,8 +40,8 @@ from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import predict
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.fits.path import Path as Fits
 from quadlin.solve.lowrank.types import Options

@@ -14,8 +14,8 @@ import numpy as np
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import predict
+from quadlin.core.moments import moments_of
 from quadlin.core.rows import Rows
-from quadlin.core.survey import moments_of
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.solve.fits.uncertainty import DENSE_LIMIT, uncertainty_of

@@ -16,8 +16,8 @@ from math import sqrt
 import numpy as np
 
 from quadlin.core.chunks import MemorySource
+from quadlin.core.moments import moments_of
 from quadlin.core.rows import Rows
-from quadlin.core.survey import moments_of
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom

@@ -8,7 +8,7 @@ TYPE_CHECKING = False  # `typing` takes longer to import than all of this
 if TYPE_CHECKING:
     from typing import Any
 
-    from quadlin.core.moments import Moments, mip_report
+    from quadlin.core.moments import Moments
     from quadlin.data import open_source
     from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
     from quadlin.estimators.labels.classifier import SecondOrderClassifier
@@ -52,7 +52,7 @@ _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next t
     "Status": "quadlin.solve.lowrank.types",
     "find_pairs": "quadlin.explain.pairs",
     "load": "quadlin.export",
-    "mip_report": "quadlin.core.moments",
+    "mip_report": "quadlin.explain.mip",
     "open_source": "quadlin.data",
     "save": "quadlin.export",
     "to_onnx": "quadlin.export",

@@ -18,8 +18,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from quadlin import SecondOrderRegressor, find_pairs, open_source
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Serial, Threads, height, one_blas_thread
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.data.opening.engines import ChunkError, engine_for
 from quadlin.datasets import make_second_order
 from quadlin.solve.fits.uncertainty import uncertainty_of

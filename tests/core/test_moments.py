@@ -1,11 +1,10 @@
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse, stats
 
-from quadlin import Moments, mip_report
+from quadlin import Moments
 
 
 def assert_same(a, b, rtol=1e-9):
@@ -100,22 +99,6 @@ def test_tau_is_zero_for_two_values_only(q):
     m = Moments.of(np.column_stack([two, three, np.ones(20_000)]))
     assert m.two_valued.tolist() == [True, False, False]
     assert m.tau[0] < 1e-6 * m.phi[0]
-    assert mip_report(m).kind[0] == "two-valued"
-    assert mip_report(m).kind[2] == "constant"
-
-
-@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, sparse.csr_array, pd.DataFrame])
-def test_rows_are_reported_on_as_well_as_their_moments(form):
-    X = np.column_stack([np.arange(8.0), np.arange(8) % 2, np.ones(8)])
-    report = mip_report(form(X))
-    assert report.kind == ["free", "two-valued", "constant"]
-    assert report.names == (["0", "1", "2"] if form is pd.DataFrame else ["x0", "x1", "x2"])
-
-
-@pytest.mark.parametrize("rows", [pd.DataFrame({"a": ["x", "y"]}), np.arange(3.0), "X", None])
-def test_what_has_no_moments_is_refused_in_words(rows):
-    with pytest.raises(TypeError, match="takes Moments, or rows of numbers"):
-        mip_report(rows)
 
 
 def test_the_moments_of_known_distributions():

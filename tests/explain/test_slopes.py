@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from quadlin import SecondOrderClassifier, SecondOrderRegressor
-from quadlin.explain.report import describe
-from quadlin.explain.slopes import mean_slope_errors, mean_slopes
+from quadlin.explain.report import describe, mean_slope_errors, mean_slopes
 
 RNG = np.random.default_rng(0)
 N = 400

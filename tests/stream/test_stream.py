@@ -11,9 +11,9 @@ from sklearn.exceptions import NotFittedError
 from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.model import Model
+from quadlin.core.moments import moments_of
 from quadlin.core.rows import Rows
 from quadlin.core.sums import residual_sums
-from quadlin.core.survey import moments_of
 from quadlin.core.units import UnitsMaker
 from quadlin.data import open_source
 from quadlin.datasets import make_second_order

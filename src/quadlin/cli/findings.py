@@ -9,14 +9,14 @@ from quadlin.cli.columns import ColumnScan, SuspectColumns, codes_text
 from quadlin.cli.printing import byte_count, message_text, number
 from quadlin.cli.reading import input_columns
 from quadlin.core.arrays import to_numpy
-from quadlin.core.moments import mip_report
+from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.data import Source
 from quadlin.data.columns.column_roles import ratings_advice
 from quadlin.data.columns.fields import field_numbers
 from quadlin.explain.diagnosis import COLLINEAR, listed
+from quadlin.explain.mip import mip_report
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.lowrank.whitening import (
     ENERGY_EXCESS,

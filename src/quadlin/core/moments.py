@@ -1,6 +1,8 @@
-"""Mean, variance, skewness κ and kurtosis φ of each feature; the moments of two halves add."""
+"""Mean, variance, skewness κ and kurtosis φ of each feature, and a survey of rows before a fit.
 
-from collections.abc import Sequence
+All of them add: the moments of two halves are those of the whole.
+"""
+
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import inf
@@ -8,12 +10,13 @@ from operator import add
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_array_api_obj
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import Array, canonical, namespace, to_numpy, unflagged
-from quadlin.core.chunks import BLOCK_ELEMENTS, even_cuts, in_main_memory
+from quadlin.core.arrays import Array, canonical, namespace, unflagged
+from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk, even_cuts, in_main_memory
+from quadlin.core.engine import Additive, in_wide_blocks
 from quadlin.core.library import column_moments, offered
+from quadlin.core.rows import Rows
 
 TAU_FREE = 0.05  # below this τ, the diagonal of M can hardly be told from w
 TWO_VALUED = 1e-6  # τ/φ of a two-valued feature is zero up to rounding
@@ -199,85 +202,65 @@ def _whole(total: float, mean: Array, var: Array, third: Array, fourth: Array) -
 
 
 @dataclass(frozen=True)
-class MipReport:
-    """Which features have a diagonal of M that can be told from w (the paper's MIP, per feature).
+class Tally(Additive):
+    """The number of rows, and their weight."""
+
+    rows: int
+    counting: int  # rows whose weight is not zero
+    weight: float  # Σω
+    squared_weight: float  # Σω²
+
+    @classmethod
+    def of(cls, chunk: Chunk) -> "Tally":
+        """Count the rows of a chunk."""
+        n, omega = chunk.X.shape[0], chunk.weight
+        if omega is None:
+            return cls(n, n, float(n), float(n))
+        xp = namespace(omega)
+        counting = int(xp.sum(xp.astype(omega > 0, xp.int64)))
+        return cls(n, counting, float(xp.sum(omega)), float(xp.sum(omega**2)))
+
+    @property
+    def effective(self) -> float:
+        """Return the effective number of rows, (Σω)²/Σω²."""
+        return self.weight**2 / max(self.squared_weight, 1e-300)
+
+
+@dataclass(frozen=True)
+class Survey(Additive):
+    """The moments of the features and of the target, and the rows they are taken from."""
+
+    features: Moments
+    target: Moments
+    tally: Tally
+
+
+@in_wide_blocks
+def surveyed(chunk: Chunk) -> Survey:
+    """Survey one chunk."""
+    X, y, weight = chunk.X, chunk.y[:, None], chunk.weight
+    return Survey(Moments.of(X, weight), Moments.of(y, weight), Tally.of(chunk))
+
+
+def survey(rows: Rows) -> Survey:
+    """Return all that must be known before a fit: one pass."""
+    return rows.reduce(surveyed)
+
+
+def moments_of(rows: Rows) -> tuple[Moments, Moments]:
+    """Return the moments of the features and of the target: one pass."""
+    total = survey(rows)
+    return total.features, total.target
+
+
+def whole_unit(weight: np.ndarray) -> int | None:
+    """Return the greatest common divisor of weights, None where they are not whole numbers.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> X = np.column_stack([np.arange(8.0), np.arange(8) % 2, np.ones(8)])
-    >>> print(mip_report(Moments.of(X), ["age", "member", "unit"]))
-    feature      τ  kind
-    age      0.762  free
-    member   0.000  two-valued
-    unit     0.000  constant
+    >>> whole_unit(np.array([0.0, 20.0, 30.0])), whole_unit(np.array([0.5, 1.0]))
+    (10, None)
     """
-
-    names: Sequence[str]
-    tau: Array  # (d,)
-    kind: Sequence[str]  # "free", "nearly two-valued", "two-valued" or "constant"
-
-    def __str__(self) -> str:
-        width = max(map(len, ["feature", *self.names]))
-        lines = [f"{'feature':<{width}}  {'τ':>5}  kind"]
-        lines += [
-            f"{name:<{width}}  {float(tau):5.3f}  {kind}"
-            for name, tau, kind in zip(self.names, to_numpy(self.tau), self.kind, strict=True)
-        ]
-        return "\n".join(lines)
-
-
-def mip_report(
-    moments: Moments | Any, names: Sequence[str] | None = None, dtype: Any = None
-) -> MipReport:
-    """Tell which features have a diagonal of M that can be estimated.
-
-    Parameters
-    ----------
-    moments : Moments, or rows as an array, CSR or a frame of numbers
-        The moments of the features, or the features themselves.
-    names : sequence of str or None
-        Names of the features; None takes those of a frame, or x0, x1, …
-    dtype : dtype or None
-        The dtype of the fit. A feature that varies by less than its rounding counts as constant;
-        None is float64.
-
-    Returns
-    -------
-    MipReport
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> list(mip_report(np.array([[0.0, 1.0], [1.0, 2.0], [0.0, 4.0], [1.0, 7.0]])).kind)
-    ['two-valued', 'free']
-    """
-    if not isinstance(moments, Moments):
-        if names is None and hasattr(moments, "columns"):
-            names = [str(name) for name in moments.columns]
-        moments = Moments.of(_numbers(moments))
-    xp = namespace(moments.tau)
-    varies = moments.varies(xp.float64 if dtype is None else dtype)
-    columns = (varies, moments.two_valued, moments.tau < TAU_FREE)
-    kinds = [
-        "constant" if not v else "two-valued" if two else "nearly two-valued" if small else "free"
-        for v, two, small in zip(*map(to_numpy, columns), strict=True)
-    ]
-    names = names if names is not None else [f"x{j}" for j in range(len(kinds))]
-    return MipReport(list(names), moments.tau, kinds)
-
-
-def _numbers(rows: Any) -> Array:
-    """Return rows as an array of numbers, or as CSR."""
-    if issparse(rows):
-        return csr_array(rows)
-    try:
-        X = rows if is_array_api_obj(rows) else np.asarray(rows, dtype=np.float64)
-    except (TypeError, ValueError):
-        X = None
-    if X is None or X.ndim != 2 or X.shape[0] == 0:
-        raise TypeError(
-            "mip_report takes Moments, or rows of numbers (n_samples, n_features); text columns "
-            f"have no moments. It was given a {type(rows).__name__}."
-        )
-    return X
+    if not np.all((weight == np.floor(weight)) & (weight < 2**53)):
+        return None
+    return int(np.gcd.reduce(weight.astype(np.int64))) if len(weight) else 0

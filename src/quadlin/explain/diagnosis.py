@@ -6,7 +6,7 @@ import numpy as np
 
 from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.messages import Message, Option, Phrase, printable
-from quadlin.core.moments import mip_report
+from quadlin.explain.mip import mip_report
 from quadlin.explain.row_findings import RowFindings
 from quadlin.explain.tables import rank_words
 from quadlin.solve.fits.fit_state import FitState

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
+from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.data import Source
 from quadlin.data.columns.encoder import text_columns

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.messages import Message, Option
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.data import Source, open_source
 from quadlin.data.columns.fields import check_one_hot, fields_among, given_fields

@@ -9,8 +9,8 @@ from quadlin.core.arrays import Array
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import Model, constant_model, predict, to_raw
+from quadlin.core.moments import moments_of
 from quadlin.core.rows import Rows
-from quadlin.core.survey import moments_of
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.paper.laws import Law
 from quadlin.paper.problems import Sample

@@ -18,9 +18,9 @@ import numpy as np
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.messages import Message, Option
+from quadlin.core.moments import Survey
 from quadlin.core.rows import Asked
 from quadlin.core.sums import Sums
-from quadlin.core.survey import Survey
 from quadlin.data.columns.fields import FieldCounts, Flags
 from quadlin.solve.choose.leave_one_out import LeftOut
 from quadlin.solve.fits.missing_values import GapSums

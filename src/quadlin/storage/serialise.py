@@ -19,8 +19,8 @@ import numpy as np
 
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.model import Model, Steps
+from quadlin.core.moments import Survey
 from quadlin.core.sums import Sums
-from quadlin.core.survey import Survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.data.columns.fields import Flags
 from quadlin.solve.choose.leave_one_out import LeftOut

@@ -11,10 +11,9 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive
 from quadlin.core.losses import value_and_slope
 from quadlin.core.model import Model, in_units, predict, tied
-from quadlin.core.moments import Moments
+from quadlin.core.moments import Moments, moments_of
 from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, residual_sums, standardised_target
-from quadlin.core.survey import moments_of
 from quadlin.core.units import Units, UnitsMaker, watchful_scale
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank import moment_estimates as mes

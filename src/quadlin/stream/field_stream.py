@@ -14,9 +14,8 @@ from scipy.sparse import csr_array
 
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import warn
-from quadlin.core.moments import Moments
+from quadlin.core.moments import Moments, moments_of
 from quadlin.core.rows import Rows
-from quadlin.core.survey import moments_of
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.rank_climb import too_wide
 from quadlin.solve.fields.field_predict import field_model

@@ -7,9 +7,8 @@ import numpy as np
 from quadlin.core.arrays import Array
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive
-from quadlin.core.moments import Moments
+from quadlin.core.moments import Moments, moments_of, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import moments_of, survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.composite.pair_composite import PairRequest

@@ -15,9 +15,8 @@ import numpy as np
 from quadlin.core.arrays import Array, lead, namespace, orthonormal
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, constant_model, in_units, tied
-from quadlin.core.moments import Moments
+from quadlin.core.moments import Moments, surveyed
 from quadlin.core.sums import Sums
-from quadlin.core.survey import surveyed
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank import moment_estimates as mes

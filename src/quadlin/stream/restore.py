@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core.survey import Tally
+from quadlin.core.moments import Tally
 from quadlin.solve.fields.running_levels import RunningLevels
 from quadlin.stream.field_stream import FieldStream
 from quadlin.stream.row_sample import Buffer

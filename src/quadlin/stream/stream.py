@@ -12,8 +12,8 @@ import numpy as np
 from quadlin.core.arrays import Array
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import degrees_of_freedom
+from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Tally
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.composite.pair_composite import PairRequest

@@ -15,9 +15,9 @@ from quadlin.core.arrays import mapped
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Serial
 from quadlin.core.model import Steps
+from quadlin.core.moments import survey, surveyed
 from quadlin.core.rows import Rows
 from quadlin.core.sums import change_sums, residual_sums
-from quadlin.core.survey import survey, surveyed
 from quadlin.core.units import UnitsMaker
 from quadlin.data.gpu import device, device_kernels
 from quadlin.data.gpu.device import OnDevice

@@ -15,11 +15,10 @@ from quadlin.core import library
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import Model, Steps
-from quadlin.core.moments import Moments
+from quadlin.core.moments import Moments, survey
 from quadlin.core.response import Assembly, Response
 from quadlin.core.rows import Rows
 from quadlin.core.sums import change_sums, residual_sums
-from quadlin.core.survey import survey
 from quadlin.core.units import Target, Units
 from quadlin.data.gpu import triton_moments
 from quadlin.data.gpu.device import OnDevice

@@ -21,8 +21,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
 from quadlin.core.chunks import MemorySource
+from quadlin.core.moments import moments_of
 from quadlin.core.rows import Rows
-from quadlin.core.survey import moments_of
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.solve.choose.rank import HeldOut

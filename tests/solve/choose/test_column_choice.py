@@ -11,8 +11,8 @@ from quadlin import FactorizationMachineRegressor, SecondOrderRegressor
 from quadlin.core import library
 from quadlin.core.chunks import MemorySource
 from quadlin.core.column_planes import TrailingTable
+from quadlin.core.moments import moments_of, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import moments_of, survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose import column_choice
 from quadlin.solve.fields.field_rows import has_many_entities

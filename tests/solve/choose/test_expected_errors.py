@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from quadlin.core.chunks import MemorySource
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.expected_errors import expected_error, expected_errors
 from quadlin.solve.lowrank.tangent_gram import columns, product_kernel, tangent_gram

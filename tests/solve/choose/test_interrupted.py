@@ -8,8 +8,8 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from quadlin import SecondOrderRegressor, Status, open_source
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.candidates import Candidates
 from quadlin.solve.choose.interrupted import best_so_far

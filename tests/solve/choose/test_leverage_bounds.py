@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from quadlin.core.chunks import MemorySource
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.leave_one_out import left_out_squares

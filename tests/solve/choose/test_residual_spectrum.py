@@ -5,8 +5,8 @@ import pytest
 
 from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import MemorySource
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.automatic import RankSearch

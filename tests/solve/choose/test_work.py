@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from quadlin.core.chunks import MemorySource
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.solve.choose import choice, left_out_errors, rank_climb

@@ -8,8 +8,8 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.losses import probability, value_and_slope
 from quadlin.core.model import Model, predict
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.labels.label_table import LabelTable
 from quadlin.solve.labels.logistic import LogisticFit, Working

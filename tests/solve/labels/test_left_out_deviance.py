@@ -8,8 +8,8 @@ from sklearn.preprocessing import StandardScaler
 
 from quadlin import SecondOrderClassifier, SecondOrderRegressor
 from quadlin.core.chunks import MemorySource
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.labels.label_table import LabelTable
 from quadlin.solve.labels.left_out_deviance import Repeated, linear_model

@@ -8,8 +8,8 @@ import pytest
 from quadlin.core.chunks import MemorySource
 from quadlin.core.losses import constant_deviance, curvature, log_odds, probability, softplus
 from quadlin.core.model import Model
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.labels.logistic import LogisticFit, Working
 from quadlin.solve.labels.logistic_choice import fit_logistic

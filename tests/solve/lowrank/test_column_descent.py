@@ -11,8 +11,8 @@ from quadlin import FactorizationMachineRegressor
 from quadlin.core import compiled_columns, library
 from quadlin.core.chunks import MemorySource
 from quadlin.core.compiled_columns import ColumnTable
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.lowrank import column_descent
 from quadlin.solve.lowrank.column_rows import ColumnFit

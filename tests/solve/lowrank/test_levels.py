@@ -13,8 +13,8 @@ from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import Model, predict
+from quadlin.core.moments import moments_of
 from quadlin.core.rows import Rows
-from quadlin.core.survey import moments_of
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.lowrank.levels import settled
 

@@ -14,9 +14,8 @@ from quadlin import SecondOrderRegressor, Status
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import predict
-from quadlin.core.moments import Moments
+from quadlin.core.moments import Moments, moments_of
 from quadlin.core.rows import Rows
-from quadlin.core.survey import moments_of
 from quadlin.core.units import Target, UnitsMaker, units_of
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom, nmse

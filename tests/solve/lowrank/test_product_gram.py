@@ -5,8 +5,8 @@ import pytest
 
 from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import MemorySource
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.solve.choose import automatic

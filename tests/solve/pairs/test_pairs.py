@@ -11,8 +11,8 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Threads
 from quadlin.core.model import constant_model, predict
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.pair_split import split
 from quadlin.solve.pairs import pair_regression

@@ -4,8 +4,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from quadlin.core.chunks import Chunk
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.estimators.cv.cv_scores import CVScores
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task, fit, provisional_fit

@@ -15,10 +15,9 @@ from sklearn.utils import indexable
 
 from quadlin.core.arrays import Array, moved, namespace, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.core.moments import Moments
+from quadlin.core.moments import Moments, survey
 from quadlin.core.rows import Rows
 from quadlin.core.shared_walks import SharedWalks
-from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.estimators.cv.cv_folds import Fold, predicted, rows_at, solver
 from quadlin.estimators.cv.cv_scorers import Predicted, mean_square, number_of

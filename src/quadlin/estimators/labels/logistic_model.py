@@ -8,9 +8,8 @@ import numpy as np
 from quadlin.core.arrays import Array, moved, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import each_warning_once
-from quadlin.core.moments import Moments
+from quadlin.core.moments import Moments, Survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey
 from quadlin.data import Source
 from quadlin.estimators.labels.class_choice import joint_or_apart
 from quadlin.estimators.labels.class_rows import ClassRows

@@ -10,8 +10,8 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.chunks import MemorySource
 from quadlin.core.losses import log_odds
 from quadlin.core.model import in_units
+from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey, survey
 from quadlin.data import Source
 from quadlin.data.columns.names import Name
 from quadlin.estimators.labels.fitted_classes import FittedClasses

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.model import degrees_of_freedom
+from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey, survey
 from quadlin.data import Source
 from quadlin.estimators.machines.field_law import with_law
 from quadlin.estimators.machines.gathered_rows import gathered, may_qualify

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quadlin.core.chunks import MemorySource
-from quadlin.core.moments import Moments
-from quadlin.core.survey import Survey
+from quadlin.core.moments import Moments, Survey
 from quadlin.solve.fits.robust import FAR, MAD, huber_factor, weighted_median
 
 GROSS = 5.0  # g: a normal residual is that large once in two million rows

@@ -9,8 +9,8 @@ import numpy as np
 
 from quadlin.core.arrays import namespace
 from quadlin.core.model import degrees_of_freedom
+from quadlin.core.moments import Survey, Tally, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey, Tally, survey
 from quadlin.core.units import UnitsMaker
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.label_pairs import label_pairs

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from quadlin.core.moments import Survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey
 from quadlin.estimators.regression.pairs import Reported
 from quadlin.explain.pair_report import DEVIANCE, PairReport
 from quadlin.solve.composite.pair_labels import LabelOutcome, LabelPairs

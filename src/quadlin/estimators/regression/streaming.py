@@ -11,8 +11,8 @@ from sklearn.utils.metaestimators import available_if
 from quadlin.core.arrays import Array, namespace, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import warn
+from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask
 from quadlin.data.columns.fields import given_fields
 from quadlin.estimators.regression.fitted import Fitted

@@ -13,8 +13,8 @@ import numpy as np
 from quadlin.core.arrays import moved, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import warn
+from quadlin.core.moments import Tally, whole_unit
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Tally, whole_unit
 from quadlin.data import Source
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task

@@ -13,8 +13,8 @@ from sklearn.utils import check_array, check_X_y
 from quadlin.core.arrays import Array, canonical, moved
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import Message, Option
+from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Tally
 from quadlin.data import Source, is_dask, open_source
 from quadlin.data.columns.columns import check_frame
 from quadlin.data.columns.encoder import TableEncoder, text_columns

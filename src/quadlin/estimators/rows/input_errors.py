@@ -8,7 +8,7 @@ import numpy as np
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import Message, Option, warn
-from quadlin.core.survey import Survey, Tally
+from quadlin.core.moments import Survey, Tally
 from quadlin.data.columns.columns import dates_in
 from quadlin.explain.diagnosis import listed
 from quadlin.solve.lowrank.types import Options

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import survey
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.candidates import CERTAIN, CHEAP_COLUMNS, KERNEL_ROWS

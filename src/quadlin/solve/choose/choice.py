@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from quadlin.core.arrays import moved
+from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.automatic import RankSearch, choose

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from quadlin.core.chunks import Chunk
+from quadlin.core.moments import Survey, Tally
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey, Tally
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.choose.rank import as_good, folds_by
 from quadlin.solve.fields.field_rows import has_many_entities

@@ -49,7 +49,7 @@ class HeldOut:
     >>> from quadlin.core.chunks import MemorySource
     >>> from quadlin.core.rows import Rows
     >>> from quadlin.core.units import UnitsMaker
-    >>> from quadlin.core.survey import moments_of
+    >>> from quadlin.core.moments import moments_of
     >>> data = make_second_order(2000, 10, rank=3, noise=0.8, random_state=0)
     >>> rows = Rows.of(MemorySource(data.X, data.y))
     >>> units = UnitsMaker("auto", True, data.X.dtype, "abcdefghij")(*moments_of(rows))

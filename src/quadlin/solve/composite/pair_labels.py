@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quadlin.core.losses import constant_deviance, log_odds
+from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey, survey
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.composite.pair_log_odds import PRIOR, LogOdds, Objective, moved
 from quadlin.solve.composite.pair_stage import (

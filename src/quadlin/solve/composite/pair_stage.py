@@ -8,8 +8,8 @@ from math import inf
 import numpy as np
 
 from quadlin.core.model import in_units
+from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.choice import fit_choosing, search_of

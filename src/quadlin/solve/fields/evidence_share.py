@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from quadlin.core.survey import whole_unit
+from quadlin.core.moments import whole_unit
 
 FEW_COPIES = 0.9  # share of distinct rows, above which equal weights are left as they are
 BY_THEMSELVES = 0.5  # share of distinct rows whose x has other targets too

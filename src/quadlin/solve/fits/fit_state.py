@@ -17,9 +17,8 @@ from quadlin.core.model import (
     to_raw,
     with_rank,
 )
-from quadlin.core.moments import Moments
+from quadlin.core.moments import Moments, Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.lowrank.column_descent import fit_by_columns
 from quadlin.solve.lowrank.few_rows import fit_from_few

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from quadlin.core.model import Model, constant_model
+from quadlin.core.moments import Survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.exact import Alpha, Exact, exact_solver

@@ -1,7 +1,7 @@
 """A warning where no rows are left to estimate the noise, which tells the cause."""
 
 from quadlin.core.messages import Message, Option, warn
-from quadlin.core.survey import Tally
+from quadlin.core.moments import Tally
 from quadlin.solve.fits.uncertainty import Uncertainty
 
 UNKNOWN = "Standard errors are not known (nan): "

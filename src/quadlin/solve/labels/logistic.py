@@ -30,9 +30,8 @@ from quadlin.core.losses import (
     value_and_slope,
 )
 from quadlin.core.model import Model, constant_model, in_units, predict, tied
-from quadlin.core.moments import Moments
+from quadlin.core.moments import Moments, Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.solve.choose.candidates import NEAR
 from quadlin.solve.choose.choice import fit_choosing

@@ -21,8 +21,8 @@ from dataclasses import replace
 import numpy as np
 
 from quadlin.core.model import Model, constant_model, in_units, positive, with_rank
+from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Survey, survey
 from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.solve.choose.choice import at_limit, fits
 from quadlin.solve.fits.fit_state import FitState

@@ -18,8 +18,8 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.compiled_columns import MOST_WIDTH
 from quadlin.core.library import takes
 from quadlin.core.model import degrees_of_freedom
+from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Tally
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.column_ridge import ridges
 from quadlin.solve.lowrank.column_rows import ColumnFit

@@ -14,8 +14,8 @@ import numpy as np
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.model import Model, degrees_of_freedom, in_units
+from quadlin.core.moments import Tally, survey
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Tally, survey
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.polish import OnStep, polish

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from quadlin.core.model import Model, with_rank
+from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
-from quadlin.core.survey import Tally
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.exact import EXACT_ENTRIES, EXACT_FEATURES, EXACT_ROWS, Alpha, Exact
