@@ -158,7 +158,7 @@ class Block:
 
     def toarray(self) -> Array:
         """Return Z itself, dense; meant for few columns."""
-        return self.pieces.toarray()
+        return self.units.standardised(self.X)
 
     def columns(self, index: Array) -> Array:
         """Return Z[:, index], dense: a few columns."""

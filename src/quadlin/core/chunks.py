@@ -222,6 +222,11 @@ def even_cuts(n: int, count: int) -> list[tuple[int, int]]:
     return [(a, b) for a, b in pairwise(ends) if a < b]
 
 
+def is_dask(given: Any) -> bool:
+    """Tell whether something is a Dask array or frame, without importing Dask."""
+    return hasattr(given, "__dask_graph__") and hasattr(given, "npartitions")
+
+
 def in_main_memory(X: Array) -> bool:
     """Tell whether dense rows are in main memory, and not on an accelerator."""
     return "cpu" in str(getattr(X, "device", "cpu")).lower()

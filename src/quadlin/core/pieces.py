@@ -195,19 +195,6 @@ class Pieces:
             return self.zeros(0, columns)
         return products[0] if len(products) == 1 else self.xp.concat(products, axis=0)
 
-    @property
-    def standards(self) -> tuple[Array, Array, Array]:
-        """Return what standardises all columns: z = (x − mean)∘scale − rest."""
-        return self.units.mean, self.units.scale, self.units.rest
-
-    def toarray(self) -> Array:
-        """Return all rows, standardised and dense."""
-        return self.standardised(self.X, *self.standards)
-
-    def standardised(self, X: Array, mean: Array, scale: Array, rest: Array) -> Array:
-        """Return (X − mean)∘scale − rest, dense."""
-        return (self.in_dtype(X.toarray() if self.sparse else X) - mean) * scale - rest
-
     def columns(self, index: Array) -> Array:
         """Return some columns, standardised."""
         device = None if self.sparse else self.X.device
@@ -238,13 +225,12 @@ class Pieces:
 
     def _far_of(self, X: Array) -> Array | None:
         if self.all_far:
-            return self.standardised(X, *self.standards)
+            return self.units.standardised(X)
         return None if self.far is None else self._standardised_columns(X, self.far)
 
     def _standardised_columns(self, X: Array, index: Array) -> Array:
-        take = self.xp.take
-        some = X[:, index] if self.sparse else take(X, index, axis=1)
-        return self.standardised(some, *(take(v, index) for v in self.standards))
+        some = X[:, index] if self.sparse else self.xp.take(X, index, axis=1)
+        return self.units.standardised(some, index)
 
 
 def with_data(X: csr_array, data: np.ndarray) -> csr_array:

@@ -7,6 +7,7 @@ from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.losses import constant_deviance, log_odds
@@ -47,6 +48,14 @@ class Units:
     def nu(self) -> Array:
         """Return μ/σ, the mean in standardised units."""
         return self.mean * self.scale + self.rest
+
+    def standardised(self, X: Array, columns: Array | None = None) -> Array:
+        """Return z of rows, dense; if `columns` are given, X has only those."""
+        xp = namespace(X)
+        given = (self.mean, self.scale, self.rest)
+        mean, scale, rest = given if columns is None else (xp.take(v, columns) for v in given)
+        x = X.toarray() if issparse(X) else X
+        return (xp.astype(x, self.scale.dtype, copy=False) - mean) * scale - rest
 
     @property
     def tau(self) -> Array:

@@ -5,7 +5,7 @@ Gives the others `open_source` and `Source`, the encoder of text columns, and th
 compute sums on threads or on a cluster.
 """
 
-from quadlin.data.columns.columns import is_dask
+from quadlin.core.chunks import is_dask
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.opening.opening import open_source
 from quadlin.data.sources.source import Source

@@ -29,11 +29,6 @@ DATES_AS_NUMBERS = (
 FITS_FLOAT32 = {"Float32", "Float16", "Boolean", "Int8", "Int16", "UInt8", "UInt16"}
 
 
-def is_dask(given: Any) -> bool:
-    """Tell whether something is a Dask array or frame, without importing Dask."""
-    return hasattr(given, "__dask_graph__") and hasattr(given, "npartitions")
-
-
 def check_frame(rows: Any, may_be_dates: Callable[[Any], bool] | None = None) -> None:
     """Refuse a frame that is lazy, has two columns with the same name, or one of dates.
 

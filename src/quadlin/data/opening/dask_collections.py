@@ -9,7 +9,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.data.columns.columns import is_dask
+from quadlin.core.chunks import is_dask
 from quadlin.data.columns.digests import digest_of
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.columns.names import NumberedNames

@@ -10,8 +10,8 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
+from quadlin.core.chunks import is_dask
 from quadlin.core.messages import Message, Option, Phrase
-from quadlin.data.columns.columns import is_dask
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.opening.array_feeds import open_array
 from quadlin.data.opening.dask_collections import is_dask_frame, open_dask_array, open_dask_frame

@@ -21,7 +21,7 @@ from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.rows.columns import Columns
-from quadlin.estimators.rows.id_warnings import warn_of_ids
+from quadlin.estimators.rows.input_errors import warn_of_ids
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.stream.stream import Stream
 

@@ -29,7 +29,7 @@ from quadlin.estimators.machines.posterior_options import (
 from quadlin.estimators.machines.recommending import RecommendingLabels
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task
-from quadlin.estimators.rows.id_warnings import warn_of_ids
+from quadlin.estimators.rows.input_errors import warn_of_ids
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.lowrank.types import Problem, Record, Status, loss_unit

@@ -22,7 +22,7 @@ from quadlin.estimators.regression.streaming import Streaming
 from quadlin.estimators.regression.tasks import seed_of, task_of
 from quadlin.estimators.regression.weight_scale import count_share, in_given_weights, reweighted
 from quadlin.estimators.rows.columns import Columns, opened
-from quadlin.estimators.rows.id_warnings import given_names, roles_in, warn_of_ratings
+from quadlin.estimators.rows.input_errors import given_names, roles_in, warn_of_ratings
 from quadlin.estimators.rows.parameters import check_one_pass, check_options, is_auto
 from quadlin.explain.diagnosis import diagnosis
 from quadlin.explain.row_findings import row_findings

@@ -27,16 +27,14 @@ from quadlin.estimators.rows.categories import (
     refuse_undeclared,
     separators_in,
 )
-from quadlin.estimators.rows.input_errors import (
-    check_weights,
-    refuse_masked,
-    refuse_no_table,
-    refuse_unusable,
-)
+from quadlin.estimators.rows.input_errors import check_weights
 from quadlin.estimators.rows.unseen_levels import warn_unseen
 from quadlin.estimators.rows.validation import (
     checked_weight,
     float_types,
+    refuse_masked,
+    refuse_no_table,
+    refuse_unusable,
     validated,
     validated_numbers,
 )

@@ -1,156 +1,39 @@
-"""Rows and targets that cannot be fitted are refused, and suspicious ones are warned of."""
+"""What the rows show before a fit: what no model can fit is refused, what looks wrong is warned of.
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+Ids that were not declared as categories, ratings without a machine, extreme values.
+"""
 
-import narwhals as nw
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+from scipy.sparse import csr_matrix
 
-from quadlin.core.arrays import to_numpy
+from quadlin.core.arrays import is_numpy, to_numpy
+from quadlin.core.chunks import MemorySource
 from quadlin.core.messages import Message, Option, warn
 from quadlin.core.moments import Survey, Tally
-from quadlin.data.columns.columns import dates_in
+from quadlin.core.rows import Rows
+from quadlin.data.columns.column_roles import (
+    FEWEST_IDS,
+    MOST_COLUMNS,
+    MOST_GRADES,
+    ColumnRoles,
+    column_roles,
+    field_names,
+    ratings_advice,
+)
+from quadlin.data.columns.names import shortened
+from quadlin.estimators.rows.validation import MERGED
 from quadlin.explain.diagnosis import listed
 from quadlin.solve.lowrank.types import Options
 
-EXACT = 2**53  # integers up to here are numbers of float64
-MERGED = 1000  # times the distance of neighbouring numbers: a column of a smaller range is rounding
+if TYPE_CHECKING:
+    from quadlin.estimators.rows.columns import Columns
+
+FIRST_ROWS = 1000  # that show cheaply that a column holds no ids
 HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
-COMPLEX_TARGETS = (
-    "Complex data not supported: y holds complex numbers, but a target is one real number per row. "
-    "Fit one model to y.real and one to y.imag."
-)
-
-
-def refuse_unusable(X: Any, y: Any, weight: Any) -> None:
-    """Refuse rows that are no table or masked, and targets that are text, dates or missing."""
-    refuse_no_table(X)
-    refuse_rounded_integers(X)
-    for values, name in ((X, "X"), (y, "y"), (weight, "sample_weight")):
-        refuse_masked(values, name)
-    refuse_text_targets(y)
-    refuse_other_targets(y)
-    refuse_missing_targets(y)
-
-
-def refuse_missing_targets(y: Any) -> None:
-    """Refuse targets that are missing or infinite, by the first of them."""
-    if y is None:
-        return
-    try:
-        values = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError):  # scikit-learn has words for these
-        return
-    bad = ~np.isfinite(values)
-    if values.ndim not in (1, 2) or not bad.any():
-        return
-    row = int(np.argwhere(bad)[0, 0])
-    what = "NaN (a missing value)"
-    if not np.isnan(values[bad]).any():
-        what = "infinity or a value too large for dtype('float64')"
-    raise ValueError(
-        f"Input y contains {what}, first in row {row} (counted from 0); {int(bad.sum())} of the "
-        f"{len(values)} targets are like this. Leave those rows out of X and y."
-    )
-
-
-def refuse_other_targets(y: Any) -> None:
-    """Refuse targets that are complex numbers or dates."""
-    kind = getattr(getattr(y, "dtype", None), "kind", "")
-    if kind == "c":
-        raise ValueError(COMPLEX_TARGETS)
-    if kind in ("m", "M"):
-        raise ValueError(dates_in("y", str(y.dtype)))
-
-
-def refuse_masked(values: Any, name: str) -> None:
-    """Refuse a masked array with masked entries: below the mask are numbers that mean nothing."""
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        count = int(np.count_nonzero(np.ma.getmaskarray(values)))
-        raise ValueError(
-            Message(
-                "{name} is a masked array with {count} masked entries, whose values are "
-                "meaningless. "
-                + (
-                    "Use {name}.filled(np.nan) with {mean}, or drop those rows."
-                    if name == "X"
-                    else "Drop those rows."
-                ),
-                name=name,
-                count=count,
-                mean=Option("missing", "mean"),
-            )
-        )
-
-
-def refuse_no_table(X: Any) -> None:
-    """Refuse rows that are no table of numbers or text, where scikit-learn has no words."""
-    kind, dtype = type(X).__name__, getattr(X, "dtype", None)
-    shape = getattr(X, "shape", None)
-    if isinstance(X, dict | set) or hasattr(X, "__next__"):
-        raise TypeError(
-            f"X is a {kind}, not a table. Give an array, a sparse matrix or a frame (pd.DataFrame "
-            "of a dict of columns), or open rows that come one by one with quadlin.open_source."
-        )
-    if isinstance(dtype, np.dtype) and dtype.names:
-        raise TypeError(
-            f"X is a structured array with the fields {', '.join(dtype.names)}. Give a table: "
-            "pd.DataFrame(X), or np.lib.recfunctions.structured_to_unstructured(X)."
-        )
-    if isinstance(shape, tuple) and len(shape) == 2 and shape[1] == 0 and hasattr(X, "columns"):
-        raise ValueError(
-            f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required: the "
-            "frame has no columns."
-        )
-
-
-def refuse_rounded_integers(X: Any) -> None:
-    """Refuse columns of integers so large, and so close, that float64 cannot tell them apart."""
-    for name, column in _wide_integers(X):
-        low, high = int(column.min()), int(column.max())
-        gap = float(np.spacing(np.float64(max(abs(low), abs(high)))))
-        if gap > 1 and 0 < high - low < MERGED * gap:
-            raise ValueError(
-                f"Column {name!r} holds integers from {low} to {high}, of which float64 keeps only "
-                f"multiples of {gap:.0f}. Subtract {low} from it, or leave it out if it is an id."
-            )
-
-
-def _wide_integers(X: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the columns of 64-bit integers, with their names."""
-    if isinstance(X, np.ndarray):
-        if X.ndim == 2 and X.dtype in (np.int64, np.uint64) and len(X):
-            for place in np.flatnonzero((X.max(axis=0) > EXACT) | (X.min(axis=0) < -EXACT)):
-                yield f"x{place}", X[:, place]
-        return
-    table = nw.from_native(X, eager_only=True, pass_through=True)
-    if isinstance(table, nw.DataFrame) and len(table):
-        for name in table.columns:
-            column = table.get_column(name)  # names may be numbers
-            whole = column.dtype in (nw.Int64, nw.UInt64) and not column.is_null().any()
-            if whole and (column.max() > EXACT or column.min() < -EXACT):
-                yield str(name), column.to_numpy()
-
-
-def refuse_text_targets(y: Any) -> None:
-    """Refuse targets that are classes."""
-    label = next((value for value in _objects(y) if isinstance(value, str)), None)
-    if label is not None:
-        raise ValueError(
-            f"The targets are text, such as {label!r}, but a regressor predicts numbers. If they "
-            "are numbers stored as text, convert them: y.astype(float). For classes use "
-            "SecondOrderClassifier (for a factorization machine FactorizationMachineClassifier)."
-        )
-
-
-def _objects(values: Any) -> list[Any]:
-    """Return the values of a list, or of a vector that does not hold numbers."""
-    if isinstance(values, list | tuple):
-        return list(values)
-    if not isinstance(values, np.ndarray) and hasattr(values, "to_numpy"):
-        values = values.to_numpy()
-    text = isinstance(values, np.ndarray) and values.dtype.kind in "OUT"
-    return values.ravel().tolist() if text else []
+MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
 
 
 def check_survey(
@@ -185,9 +68,6 @@ def check_weights(tally: Tally, dtype: Any) -> None:
             f"The weights are {mean:.0e} on average, too {'large' if mean > 1 else 'small'} to sum "
             "up. Divide them all by the same number, and alpha as well."
         )
-
-
-MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
 
 
 def warn_of_target(surveyed: Survey, options: Options) -> None:
@@ -276,3 +156,73 @@ def _warn_of_extremes(
                 huber=Option("loss", "huber"),
             )
         )
+
+
+def roles_in(
+    rows: Rows, columns: "Columns", fields: Any, numbers: list[str] | None = None
+) -> ColumnRoles:
+    """Return which columns are ids or codes, and whether the rows are ratings."""
+    encoded = columns.encoder is not None or not len(fields)
+    titles = field_names(columns.encoder) if encoded else None
+    numbers = columns.number_names if numbers is None else numbers
+    return column_roles(rows, numbers, columns.names, fields, titles)
+
+
+def warn_of_ids(columns: "Columns", fields: Any, rows: Rows, source: Any) -> None:
+    """Warn of columns of numbers that look like ids, of a machine; of ratings beside fields."""
+    numbers = _may_be_ids(columns, source)
+    if not numbers or _large(fields) > 1:
+        return
+    roles = roles_in(rows, columns, fields, numbers)
+    codes = [name for name in roles.codes if len(fields) < 2 or name in roles.ids]
+    if codes:
+        warn(
+            Message(
+                "{names} hold whole numbers that look like ids, and a machine without categories "
+                "has nothing to learn from their order. Give {categorical}, so that each value "
+                "becomes a level.",
+                names=shortened(codes, 5),
+                categorical=Option("categorical_features", given_names(codes, columns)),
+            )
+        )
+
+
+def warn_of_ratings(columns: "Columns", fields: Any, rows: Rows, source: Any, machine: str) -> None:
+    """Warn where rows are ratings, which the class `machine` fits better."""
+    if not isinstance(source, MemorySource):
+        return
+    first = min(FIRST_ROWS, source.rows)
+    if len(np.unique(to_numpy(source.y[:first]))) > MOST_GRADES:
+        return
+    if len(columns.number_names) + len(fields) > MOST_COLUMNS:
+        return
+    if len(_may_be_ids(columns, source)) + _large(fields) < 2:
+        return
+    roles = roles_in(rows, columns, fields)
+    if roles.ids:
+        warn(ratings_advice(roles, machine, given_names(roles.codes, columns)))
+
+
+def _large(fields: Any) -> int:
+    return sum(len(field) >= FEWEST_IDS for field in fields)
+
+
+def given_names(names: Sequence[str], columns: "Columns") -> list[Any]:
+    """Return names as the user would give them; columns of arrays have positions only."""
+    return [int(name[1:]) for name in names] if columns.names_in is None else list(names)
+
+
+def _may_be_ids(columns: "Columns", source: Any) -> list[str]:
+    """Return the columns of numbers whose first values are whole and many, of rows in memory."""
+    numbers = columns.number_names
+    if len(numbers) > MOST_COLUMNS or not isinstance(source, MemorySource):
+        return []
+    if not is_numpy(source.X):
+        return []
+    X = csr_matrix(source.X[:FIRST_ROWS]).toarray()
+    place = {name: j for j, name in enumerate(columns.names)}
+    return [name for name in numbers if _whole_and_many(X[:, place[name]])]
+
+
+def _whole_and_many(values: np.ndarray) -> bool:
+    return bool(np.all(values == np.floor(values))) and len(np.unique(values)) >= FEWEST_IDS

@@ -1,4 +1,7 @@
-"""Rows and weights, checked by scikit-learn: with the names of every frame, and clearer errors."""
+"""Rows, targets and weights, checked by scikit-learn with the names of every frame.
+
+What cannot be fitted is refused, by errors that say where it is and what to do.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +18,7 @@ from sklearn.utils.validation import validate_data
 
 from quadlin.core.arrays import Array, moved, namespace
 from quadlin.core.messages import Message, Option
+from quadlin.data.columns.columns import dates_in
 
 # Before 1.9 scikit-learn asks frames for their names by a protocol that polars 2 does not have.
 _SEES_FRAMES = tuple(map(int, __version__.split(".")[:2])) >= (1, 9)
@@ -22,6 +26,12 @@ _SEES_FRAMES = tuple(map(int, __version__.split(".")[:2])) >= (1, 9)
 COMPLEX = (
     "Complex data not supported: X holds complex numbers. Give their real and imaginary parts as "
     "columns: np.hstack([X.real, X.imag])."
+)
+EXACT = 2**53  # integers up to here are numbers of float64
+MERGED = 1000  # times the distance of neighbouring numbers: a column of a smaller range is rounding
+COMPLEX_TARGETS = (
+    "Complex data not supported: y holds complex numbers, but a target is one real number per row. "
+    "Fit one model to y.real and one to y.imag."
 )
 
 
@@ -140,3 +150,134 @@ def _first(is_bad: Callable[[np.ndarray], np.ndarray], X: Any) -> str:
         row, column = places[0]
     name = f"x{column}" if names is None else str(list(names)[column])
     return f", first in row {row} (counted from 0) of column {name!r}"
+
+
+def refuse_unusable(X: Any, y: Any, weight: Any) -> None:
+    """Refuse rows that are no table or masked, and targets that are text, dates or missing."""
+    refuse_no_table(X)
+    refuse_rounded_integers(X)
+    for values, name in ((X, "X"), (y, "y"), (weight, "sample_weight")):
+        refuse_masked(values, name)
+    refuse_text_targets(y)
+    refuse_other_targets(y)
+    refuse_missing_targets(y)
+
+
+def refuse_missing_targets(y: Any) -> None:
+    """Refuse targets that are missing or infinite, by the first of them."""
+    if y is None:
+        return
+    try:
+        values = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError):  # scikit-learn has words for these
+        return
+    bad = ~np.isfinite(values)
+    if values.ndim not in (1, 2) or not bad.any():
+        return
+    row = int(np.argwhere(bad)[0, 0])
+    what = "NaN (a missing value)"
+    if not np.isnan(values[bad]).any():
+        what = "infinity or a value too large for dtype('float64')"
+    raise ValueError(
+        f"Input y contains {what}, first in row {row} (counted from 0); {int(bad.sum())} of the "
+        f"{len(values)} targets are like this. Leave those rows out of X and y."
+    )
+
+
+def refuse_other_targets(y: Any) -> None:
+    """Refuse targets that are complex numbers or dates."""
+    kind = getattr(getattr(y, "dtype", None), "kind", "")
+    if kind == "c":
+        raise ValueError(COMPLEX_TARGETS)
+    if kind in ("m", "M"):
+        raise ValueError(dates_in("y", str(y.dtype)))
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Refuse a masked array with masked entries: below the mask are numbers that mean nothing."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        count = int(np.count_nonzero(np.ma.getmaskarray(values)))
+        raise ValueError(
+            Message(
+                "{name} is a masked array with {count} masked entries, whose values are "
+                "meaningless. "
+                + (
+                    "Use {name}.filled(np.nan) with {mean}, or drop those rows."
+                    if name == "X"
+                    else "Drop those rows."
+                ),
+                name=name,
+                count=count,
+                mean=Option("missing", "mean"),
+            )
+        )
+
+
+def refuse_no_table(X: Any) -> None:
+    """Refuse rows that are no table of numbers or text, where scikit-learn has no words."""
+    kind, dtype = type(X).__name__, getattr(X, "dtype", None)
+    shape = getattr(X, "shape", None)
+    if isinstance(X, dict | set) or hasattr(X, "__next__"):
+        raise TypeError(
+            f"X is a {kind}, not a table. Give an array, a sparse matrix or a frame (pd.DataFrame "
+            "of a dict of columns), or open rows that come one by one with quadlin.open_source."
+        )
+    if isinstance(dtype, np.dtype) and dtype.names:
+        raise TypeError(
+            f"X is a structured array with the fields {', '.join(dtype.names)}. Give a table: "
+            "pd.DataFrame(X), or np.lib.recfunctions.structured_to_unstructured(X)."
+        )
+    if isinstance(shape, tuple) and len(shape) == 2 and shape[1] == 0 and hasattr(X, "columns"):
+        raise ValueError(
+            f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required: the "
+            "frame has no columns."
+        )
+
+
+def refuse_rounded_integers(X: Any) -> None:
+    """Refuse columns of integers so large, and so close, that float64 cannot tell them apart."""
+    for name, column in _wide_integers(X):
+        low, high = int(column.min()), int(column.max())
+        gap = float(np.spacing(np.float64(max(abs(low), abs(high)))))
+        if gap > 1 and 0 < high - low < MERGED * gap:
+            raise ValueError(
+                f"Column {name!r} holds integers from {low} to {high}, of which float64 keeps only "
+                f"multiples of {gap:.0f}. Subtract {low} from it, or leave it out if it is an id."
+            )
+
+
+def _wide_integers(X: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the columns of 64-bit integers, with their names."""
+    if isinstance(X, np.ndarray):
+        if X.ndim == 2 and X.dtype in (np.int64, np.uint64) and len(X):
+            for place in np.flatnonzero((X.max(axis=0) > EXACT) | (X.min(axis=0) < -EXACT)):
+                yield f"x{place}", X[:, place]
+        return
+    table = nw.from_native(X, eager_only=True, pass_through=True)
+    if isinstance(table, nw.DataFrame) and len(table):
+        for name in table.columns:
+            column = table.get_column(name)  # names may be numbers
+            whole = column.dtype in (nw.Int64, nw.UInt64) and not column.is_null().any()
+            if whole and (column.max() > EXACT or column.min() < -EXACT):
+                yield str(name), column.to_numpy()
+
+
+def refuse_text_targets(y: Any) -> None:
+    """Refuse targets that are classes."""
+    label = next((value for value in _objects(y) if isinstance(value, str)), None)
+    if label is not None:
+        raise ValueError(
+            f"The targets are text, such as {label!r}, but a regressor predicts numbers. If they "
+            "are numbers stored as text, convert them: y.astype(float). For classes use "
+            "SecondOrderClassifier (for a factorization machine FactorizationMachineClassifier)."
+        )
+
+
+def _objects(values: Any) -> list[Any]:
+    """Return the values of a list, or of a vector that does not hold numbers."""
+    if isinstance(values, list | tuple):
+        return list(values)
+    if not isinstance(values, np.ndarray) and hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    text = isinstance(values, np.ndarray) and values.dtype.kind in "OUT"
+    return values.ravel().tolist() if text else []

@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import unflagged
 from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.input_errors import refuse_missing_targets
-from quadlin.estimators.rows.validation import float_types
+from quadlin.estimators.rows.validation import float_types, refuse_missing_targets
 from quadlin.estimators.signals.background import Explanation, warn_of_background
 from quadlin.estimators.signals.intensities import checked_targets, refuse_unravelled
 from quadlin.estimators.signals.phase import forget_names, search_effort
