@@ -3,6 +3,7 @@
 import sys
 import unicodedata
 import warnings
+from ast import literal_eval
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -54,15 +55,17 @@ class Phrase:
 class Message(str):
     """A text whose ``{placeholders}`` may be options: as a `str` it is written for Python.
 
-    Another front end, such as the command line, renders the same options in its own way. Control
-    characters in names and paths are escaped.
+    ``{rank=}`` is the option `rank`, with the value `rank` if that is given, and ``{alpha=1}`` an
+    option with its value. Another front end, such as the command line, renders the same options in
+    its own way. Control characters in names and paths are escaped.
 
     Examples
     --------
-    >>> advice = Message("Lower {rank}, or use {alpha}.", rank=Option("rank"),
-    ...                  alpha=Option("alpha", 1))
+    >>> advice = Message("Lower {rank=}, or use {alpha=1}.")
     >>> print(advice)
     Lower `rank`, or use alpha=1.
+    >>> print(Message("{level=} must lie between 0 and 1.", level=2))
+    level=2 must lie between 0 and 1.
     >>> print(advice.rendered(lambda option: f"--{option.name}"))
     Lower --rank, or use --alpha.
     >>> print(Message("{file} is empty. {advice}", file="a\\x1bb", advice=advice))
@@ -74,8 +77,7 @@ class Message(str):
 
     def __new__(cls, template: str, **values: Any) -> "Message":
         """Fill the placeholders with options, phrases, messages, or values as in `str.format`."""
-        shown = {name: _shown(value, str) for name, value in values.items()}
-        message = super().__new__(cls, template.format(**shown))
+        message = super().__new__(cls, template.format_map(_Shown(values, str)))
         message.template, message.values = template, values
         return message
 
@@ -87,10 +89,28 @@ class Message(str):
 
     def rendered(self, show: Callable[[Option], str]) -> str:
         """Return the text for the command line, with every option as `show` writes it."""
-        return self.template.format(**{k: _shown(v, show) for k, v in self.values.items()})
+        return self.template.format_map(_Shown(self.values, show))
 
     def __reduce__(self) -> Any:
         return _message, (self.template, self.values)
+
+
+class _Shown(dict[str, Any]):
+    """The values of a template as they are shown, and the options that it names."""
+
+    def __init__(self, values: dict[str, Any], show: Callable[[Option], str]) -> None:
+        super().__init__({name: _shown(value, show) for name, value in values.items()})
+        self.values_given, self.show = values, show
+
+    def __missing__(self, placeholder: str) -> str:
+        name, is_option, text = placeholder.partition("=")
+        if not is_option:
+            raise KeyError(placeholder)
+        try:
+            value = literal_eval(text) if text else self.values_given.get(name)
+        except (SyntaxError, ValueError):
+            value = text
+        return self.show(Option(name, value))
 
 
 def _shown(value: Any, show: Callable[[Option], str]) -> Any:

@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.losses import constant_deviance, log_odds
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.core.moments import TAU_FREE, Moments
 
 LARGEST = 1e280  # of a variance, and 1/LARGEST the smallest: coefficients divide by it
@@ -200,13 +200,11 @@ class UnitsMaker:
         more = f" (and {len(names) - 1} more features)" if len(names) > 1 else ""
         raise ValueError(
             Message(
-                "Feature {name!r}{more} takes two values, so its square is its own linear term and "
-                "the diagonal of M cannot be distinguished from w. Use {auto} (recommended) or "
-                "{zero}.",
+                "Feature {name!r}{more} takes two values, so its square is its own linear term "
+                "and the diagonal of M cannot be distinguished from w. Use {diagonal=auto} "
+                "(recommended) or {diagonal=zero}.",
                 name=names[0],
                 more=more,
-                auto=Option("diagonal", "auto"),
-                zero=Option("diagonal", "zero"),
             )
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.explain.decomposition import Decomposition
 from quadlin.explain.effects import independent_strengths
 from quadlin.explain.tables import frame_of, product_name
@@ -150,12 +150,10 @@ def _refuse_too_large(rows: int, columns: int, pairs: int) -> None:
         raise ValueError(
             Message(
                 "The contributions of {columns:,} columns and {pairs:,} pairs to {rows:,} or more "
-                "rows are too many numbers to keep. Give fewer rows, or use {strongest} for the "
-                "strongest pairs or {none} for columns only.",
+                "rows are too many numbers to keep. Give fewer rows, or use {pairs=20} for the "
+                "strongest pairs or {pairs=False} for columns only.",
                 columns=columns,
                 pairs=pairs,
                 rows=rows,
-                strongest=Option("pairs", 20),
-                none=Option("pairs", False),
             )
         )

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.sparse import eye_array, issparse
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.data.columns.names import position_of
 from quadlin.explain.whole_columns import ZERO, WholeColumn
 from quadlin.solve.fits.fit_state import FitState
@@ -106,9 +106,9 @@ class Decomposition:
         else:
             raise ValueError(
                 Message(
-                    '{reference} must be "mean", "zero" or a mapping of columns to values, such as '
-                    "{{'city': 'Oslo'}}.",
-                    reference=Option("reference", reference),
+                    '{reference=} must be "mean", "zero" or a mapping of columns to values, such '
+                    "as {{'city': 'Oslo'}}.",
+                    reference=reference,
                 )
             )
         z, squares = np.zeros(len(self.w)), self.reference.squares.copy()

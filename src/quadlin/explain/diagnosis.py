@@ -20,10 +20,7 @@ NOTHING_LEFT = 1e-12  # of the constant model's loss
 OVERFITTED = 1.5  # times the error on the rows of the fit, of the error on rows left out
 MANY_ROWS, FEW_ROWS = 100, 6  # fewer rows that carry a fourth moment are outliers
 SHARED = "the penalty alone decides how such columns share their effect. Drop a column."
-NOT_UNIQUE = Message(
-    "single coefficients are not unique. Drop a column, or set {alpha} above 0.",
-    alpha=Option("alpha"),
-)
+NOT_UNIQUE = Message("single coefficients are not unique. Drop a column, or set {alpha=} above 0.")
 COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a linear dependence
 
 
@@ -85,7 +82,7 @@ def _outliers(state: FitState, rows: int, findings: RowFindings | None, loss: st
         line = f"outliers: {share:.0%} of the squared error is that of {which} (from 0)."
     if loss == "huber":
         return [line]
-    advice = Message("Check them, or use {huber}.", huber=Option("loss", "huber"))
+    advice = Message("Check them, or use {loss=huber}.")
     return [Message.joined([line, advice])]
 
 
@@ -102,7 +99,7 @@ def _errors(findings: RowFindings | None, state: FitState, automatic: bool) -> l
     gap = f"The gap is overfitting.{worse}"
     if automatic:
         return [Message.joined([line, gap, "Leave out features that do not matter, or add rows."])]
-    advice = Message("Use {alpha} to choose the penalties.", alpha=Option("alpha", "auto"))
+    advice = Message("Use {alpha=auto} to choose the penalties.")
     return [Message.joined([line, gap, advice])]
 
 
@@ -175,9 +172,7 @@ def _levels(
         return []
     line = f"levels: {len(rare)} of {len(levels)} ({listed([names[j] for j in rare])}) are seen in "
     line += f"no more rows than the {k + 1} parameters that each has."
-    advice = Message(
-        "Merge them, or shrink them with a penalty such as {alpha}.", alpha=Option("alpha", 1)
-    )
+    advice = Message("Merge them, or shrink them with a penalty such as {alpha=1}.")
     return [line if penalised else Message.joined([line, advice])]
 
 
@@ -187,15 +182,13 @@ def _rows(rows: int, effective: float, dof: int, penalised: bool, low_rank: bool
     line = f"rows: {rows}{weighted} for {dof} parameters, {ratio:.1f} each."
     if ratio < 1 and not penalised:
         advice = Message(
-            "Too few to determine them: use {alpha}, or {fewer}.",
-            fewer=Message("lower {rank}", rank=Option("rank")) if low_rank else "fewer features",
-            alpha=Option("alpha", "auto"),
+            "Too few to determine them: use {alpha=auto}, or {fewer}.",
+            fewer=Message("lower {rank=}") if low_rank else "fewer features",
         )
         return [Message.joined([line, advice])]
     if ratio < 4 and not penalised:
         advice = Message(
-            "Few when there is noise: use {alpha}, or {cv}.",
-            alpha=Option("alpha", "auto"),
+            "Few when there is noise: use {alpha=auto}, or {cv}.",
             cv=Phrase("SecondOrderRegressorCV", Option("cv", True)),
         )
         return [Message.joined([line, advice])]
@@ -217,11 +210,10 @@ def _rank(
         lines.append(
             Message(
                 "rank: {strong} of {k} components stand out from the noise; the rank may be too "
-                "high. Try {rank}, or {alpha}.",
+                "high. Try {rank=}, or {alpha=auto}.",
                 strong=strong,
                 k=k,
-                rank=Option("rank", strong),
-                alpha=Option("alpha", "auto"),
+                rank=strong,
             )
         )
     if residual_edge is not None and not exact:
@@ -231,9 +223,9 @@ def _rank(
                 Message(
                     "rank: the residual still has a component of {times:.1f} times the noise "
                     "level; the rank may be too low (or some features have heavy tails). Try "
-                    "{rank}.",
+                    "{rank=}.",
                     times=times,
-                    rank=Option("rank", k + 1),
+                    rank=k + 1,
                 )
             )
     if lines:

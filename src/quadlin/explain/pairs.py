@@ -167,19 +167,12 @@ def _check_options(hierarchy: Any, max_pairs: Any, test_on: Any, cv: Any) -> Non
     folds = isinstance(cv, Integral) and not isinstance(cv, bool) and int(cv) >= 2
     if cv is not None and not (folds and test_on is None):
         raise ValueError(
-            Message(
-                "{cv} must be None or a whole number ≥ 2, without {test_on}.",
-                cv=Option("cv", cv),
-                test_on=Option("test_on"),
-            )
+            Message("{cv=} must be None or a whole number ≥ 2, without {test_on=}.", cv=cv)
         )
     whole = isinstance(max_pairs, Integral) and not isinstance(max_pairs, bool)
     if max_pairs != "auto" and not (whole and max_pairs >= 0):
         raise ValueError(
-            Message(
-                '{option} must be a whole number ≥ 0, or "auto".',
-                option=Option("max_pairs", max_pairs),
-            )
+            Message('{max_pairs=} must be a whole number ≥ 0, or "auto".', max_pairs=max_pairs)
         )
 
 
@@ -213,10 +206,7 @@ def _groups(fields: Any, source: Source, rows: Rows) -> Sequence[np.ndarray]:
     if isinstance(fields, str):
         if fields != "auto":
             raise ValueError(
-                Message(
-                    '{fields} is not "auto", None or a list of groups.',
-                    fields=Option("fields", fields),
-                )
+                Message('{fields=} is not "auto", None or a list of groups.', fields=fields)
             )
         return fields_among(rows.reduce, source.width)
     groups = given_fields(fields, source.names)

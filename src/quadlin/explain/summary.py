@@ -10,7 +10,7 @@ from sklearn.base import is_classifier
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import LINKED
-from quadlin.core.messages import Message, Option, printable
+from quadlin.core.messages import Message, printable
 from quadlin.data.columns.names import shortened
 from quadlin.explain.pair_report import Pair
 from quadlin.explain.quality import Quality, quality_of
@@ -247,7 +247,7 @@ def _notes_on_errors(model: Any, terms: list[Term]) -> list[str]:
     """Return what standard errors allow for, or how to have them."""
     law = model.fitted_.law
     if law is None:
-        advice = Message("fit with {uncertainty}.", uncertainty=Option("uncertainty", True))
+        advice = Message("fit with {uncertainty=True}.")
         if "uncertainty" not in model.get_params(deep=False):
             advice = Message("this estimator does not compute them.")
         tested = any(term.std_error > 0 for term in terms)

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.core.version import __version__
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.estimators.labels.logistic_model import LogisticModel
@@ -80,8 +80,7 @@ def to_onnx(
         raise ValueError(
             Message(
                 "The predictions are means over draws, which an ONNX graph cannot hold. Fit "
-                "without {draws}: the graph of the variational fit is a plain model.",
-                draws=Option("draws"),
+                "without {draws=}: the graph of the variational fit is a plain model."
             )
         )
     state, encoder, fill = fitted.state, fitted.columns.encoder, fitted.columns.fill

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.core.moments import Survey
 from quadlin.core.rows import Asked
 from quadlin.core.sums import Sums
@@ -95,8 +95,7 @@ def checkpointed(
             Message(
                 "A checkpoint must be able to recognise its rows, and those of an iterator, a "
                 "lazy query or a dataset have no identity. Write them to a file, or fit "
-                "without {checkpoint}.",
-                checkpoint=Option("checkpoint"),
+                "without {checkpoint=}."
             )
         )
     journal = Journal(path, identity, seed, rows.width, rows.y)

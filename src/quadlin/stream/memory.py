@@ -51,10 +51,9 @@ def refuse_with_strict(options: Options) -> None:
         if given:
             raise ValueError(
                 Message(
-                    "{option} needs a first batch of rows in memory, but {memory} keeps none. "
-                    "Raise {memory}, or leave {option} out.",
+                    "{option} needs a first batch of rows in memory, but {max_memory=} keeps none. "
+                    "Raise {max_memory=}, or leave {option} out.",
                     option=option,
-                    memory=Option("max_memory"),
                 )
             )
 
@@ -64,9 +63,7 @@ def refuse_pairs_with_strict(pairs: PairRequest) -> None:
     if pairs.asked:
         raise ValueError(
             Message(
-                "{pairs} needs a first batch of rows and the matrix of a regression in memory, "
-                "which {memory} has no room for. Raise {memory}, or leave {pairs} out.",
-                pairs=Option("pairs"),
-                memory=Option("max_memory"),
+                "{pairs=} needs a first batch of rows and the matrix of a regression in memory, "
+                "which {max_memory=} has no room for. Raise {max_memory=}, or leave {pairs=} out."
             )
         )

@@ -8,7 +8,7 @@ import numpy as np
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.losses import curvature
-from quadlin.core.messages import Message, Option, Phrase
+from quadlin.core.messages import Message, Phrase
 from quadlin.core.model import Model, Steps
 from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, change_sums, residual_sums
@@ -28,19 +28,14 @@ class Status(Enum):
     A callback asked to stop; the model is the one of the last step.
     """
 
-    converged = Message(
-        "A step no longer lowers the objective by more than the fraction {tol}.", tol=Option("tol")
-    )
+    converged = Message("A step no longer lowers the objective by more than the fraction {tol=}.")
     out_of_steps = Message(
-        "All {max_iter} steps were used while the objective was still falling. Raise {max_iter}.",
-        max_iter=Option("max_iter"),
+        "All {max_iter=} steps were used while the objective was still falling. Raise {max_iter=}."
     )
     out_of_passes = Message(
         "The budget of passes over the rows was used up while the objective was still falling "
-        "slowly, as it does if the rows hardly determine some parameters. Use {alpha} or a larger "
-        "penalty, or lower {rank}.",
-        alpha=Option("alpha", "auto"),
-        rank=Option("rank"),
+        "slowly, as it does if the rows hardly determine some parameters. Use {alpha=auto} or a "
+        "larger penalty, or lower {rank=}."
     )
     diverged = Message(
         "The steps diverged, and the best model so far was kept. Use {more}, and look for wrong "
@@ -49,20 +44,15 @@ class Status(Enum):
     )
     too_few_rows = Message(
         "There are fewer rows than the model has parameters, so it may fit noise. "
-        "Raise {alpha}, lower {rank}, leave out features, or add rows.",
-        alpha=Option("alpha"),
-        rank=Option("rank"),
+        "Raise {alpha=}, lower {rank=}, leave out features, or add rows."
     )
     separated = Message(
         "The labels of the rows can be predicted almost without error, so the log-odds grow "
-        "without bound; the fit was stopped early. Use {auto}, or {more} above 0.",
-        auto=Option("alpha", "auto"),
-        more=Option("alpha"),
+        "without bound; the fit was stopped early. Use {alpha=auto}, or {alpha=} above 0."
     )
     ambiguous = Message(
         "No two starts of the search led to the same result, and the best of them was kept. "
-        "Add measurements by other, varied vectors, or raise {n_starts}.",
-        n_starts=Option("n_starts"),
+        "Add measurements by other, varied vectors, or raise {n_starts=}."
     )
     undetermined = (
         "The measurements do not determine all unknowns, or hardly so: others fit them as well. "
@@ -70,8 +60,7 @@ class Status(Enum):
     )
     searching = Message(
         "Not all components of the quadratic part stand out in the rows so far, or steps still "
-        "change them by much. Learn from more rows, or lower {rank}.",
-        rank=Option("rank"),
+        "change them by much. Learn from more rows, or lower {rank=}."
     )
     stopped = "A callback asked to stop; the model is the one of the last step."
     interrupted = "The fit was interrupted; the model is the one of the last finished step."
