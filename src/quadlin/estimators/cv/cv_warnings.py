@@ -6,7 +6,7 @@ from math import sqrt
 import numpy as np
 from sklearn.model_selection import KFold
 
-from quadlin.core.messages import Message, Option, Phrase, warn
+from quadlin.core.messages import Message, Phrase, warn
 from quadlin.estimators.cv.cv_folds import solver
 from quadlin.estimators.cv.cv_scorers import mean_square
 from quadlin.estimators.cv.cv_scores import CVScores
@@ -33,9 +33,7 @@ def warn_of_heavy_rows(scores: CVScores, point: Point, robust: bool) -> None:
     rows = ", ".join(str(i) for i in sorted(index[top[:count]].tolist()))
     advice: str = "Check their features and targets."
     if not robust:
-        advice = Message(
-            "Check their features and targets, or use {huber}.", huber=Option("loss", "huber")
-        )
+        advice = Message("Check their features and targets, or use {loss=huber}.")
     plural = "Row" if count == 1 else "Rows"
     carry = "carries" if count == 1 else "carry"
     warn(
@@ -93,12 +91,11 @@ def warn_of_edge(point: Point, alphas: Sequence[Alpha]) -> None:
         if len(tried) > 2 and best[i] in ends and best[i] > 0:
             warn(
                 Message(
-                    "The best penalty, {alpha:g}, is the {end} of {alphas}: a better one may lie "
-                    "beyond. Add {more} ones, or leave {alphas} out to have them found.",
+                    "The best penalty, {alpha:g}, is the {end} of {alphas=}: a better one may lie "
+                    "beyond. Add {more} ones, or leave {alphas=} out to have them found.",
                     alpha=best[i],
                     end=ends[best[i]],
                     more="smaller" if best[i] == tried[0] else "larger",
-                    alphas=Option("alphas"),
                 )
             )
             return

@@ -6,7 +6,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.core.messages import Message, Option, Phrase
+from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.label_sets import LabelSets
 from quadlin.data.columns.level_codes import label_of
@@ -37,9 +37,8 @@ def matches(
         if not common:
             raise ValueError(
                 Message(
-                    "{exclude} has no column in common with {side}: it has {names}, and {side} "
+                    "{exclude=} has no column in common with {side}: it has {names}, and {side} "
                     "{others}.",
-                    exclude=Option("exclude"),
                     side=side,
                     names=shortened(pairs.columns),
                     others=shortened(frame.columns),

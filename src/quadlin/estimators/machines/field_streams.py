@@ -5,7 +5,7 @@ from typing import Any
 
 from quadlin.core.arrays import is_numpy
 from quadlin.core.chunks import MemorySource
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import Message, warn
 from quadlin.data import Source, is_dask
 from quadlin.data.columns.grown_levels import joint, places, with_levels_of
 from quadlin.estimators.machines.posterior_options import has_posterior
@@ -18,10 +18,9 @@ from quadlin.stream.stream import FIRST_ROWS, Stream
 NUMBERS = 8  # (k + 1)×(k + 1) matrices per level that inference holds at a time, at most
 BYTES = 8
 NO_ROOM = Message(
-    "{memory} has no room for a batch of rows of categories, so partial_fit learns them by least "
-    "squares without a penalty, which predicts worse where levels, such as users and items, have "
-    "few rows. Raise {memory} if you can.",
-    memory=Option("max_memory"),
+    "{max_memory=} has no room for a batch of rows of categories, so partial_fit learns them by "
+    "least squares without a penalty, which predicts worse where levels, such as users and items, "
+    "have few rows. Raise {max_memory=} if you can."
 )
 
 

@@ -11,15 +11,11 @@ from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.rows.parameters import is_asked_for, is_auto
 
 NOT_FIELDS = Message(
-    "{draws} needs rows that fit into memory (1 GB of numbers), with at least two one-hot fields "
+    "{draws=} needs rows that fit into memory (1 GB of numbers), with at least two one-hot fields "
     "(columns of categories), in which every other column follows the level of one of "
-    "them. Give only such columns, or leave {draws} out.",
-    draws=Option("draws"),
+    "them. Give only such columns, or leave {draws=} out."
 )
-NOT_A_STREAM = Message(
-    "{draws} needs rows in memory: use `fit`, or leave {draws} out.",
-    draws=Option("draws"),
-)
+NOT_A_STREAM = Message("{draws=} needs rows in memory: use `fit`, or leave {draws=} out.")
 
 NO_MORE_ROWS = (
     "partial_fit cannot go on from this machine: `fit` learned a distribution of each level from "
@@ -65,9 +61,7 @@ def check_draws(estimator: Any) -> None:
     """Refuse draws that cannot be taken, and options that they cannot be combined with."""
     draws = estimator.draws
     if not isinstance(draws, Integral) or isinstance(draws, bool) or draws < 2:
-        raise ValueError(
-            Message("{draws} must be None or a whole number ≥ 2.", draws=Option("draws", draws))
-        )
+        raise ValueError(Message("{draws=} must be None or a whole number ≥ 2.", draws=draws))
     wrong = _contradictions(estimator)
     if estimator.uncertainty:
         wrong.append(Option("uncertainty", True))
@@ -76,9 +70,7 @@ def check_draws(estimator: Any) -> None:
     if wrong:
         raise ValueError(
             Message(
-                "{draws} cannot be combined with {other}. Leave one of them out.",
-                draws=Option("draws"),
-                other=wrong[0],
+                "{draws=} cannot be combined with {other}. Leave one of them out.", other=wrong[0]
             )
         )
 

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import probability
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.data.columns.level_codes import label_of
 from quadlin.data.columns.names import position_of
 from quadlin.estimators.machines.two_tables import TwoTables
@@ -83,7 +83,7 @@ class Recommending:
         """Return the n items with the highest scores for each user."""
         check_is_fitted(self)
         if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
-            raise ValueError(Message("{n} must be a whole number ≥ 1.", n=Option("n", n)))
+            raise ValueError(Message("{n=} must be a whole number ≥ 1.", n=n))
         fitted = self._one_fitted()
         fill = fitted.fill if self.missing == "mean" else None
         if self._told is None or self._told[0] is not fitted:
@@ -244,10 +244,10 @@ def _ranked_by(classes: list[Any], label: Any) -> _Ranked:
             raise ValueError(
                 Message(
                     "The classes are {first!r} and {second!r}: name the one whose probability "
-                    "ranks the items, such as {label}.",
+                    "ranks the items, such as {label=}.",
                     first=classes[0],
                     second=classes[1],
-                    label=Option("label", classes[0]),
+                    label=classes[0],
                 )
             )
         return _Ranked(False, "probability")
@@ -255,8 +255,8 @@ def _ranked_by(classes: list[Any], label: Any) -> _Ranked:
     if not places:
         raise ValueError(
             Message(
-                "{label} is not a class; there are {first!r} and {second!r}.",
-                label=Option("label", label),
+                "{label=} is not a class; there are {first!r} and {second!r}.",
+                label=label,
                 first=classes[0],
                 second=classes[1],
             )

@@ -8,7 +8,7 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array
-from quadlin.core.messages import Message, Option, each_warning_once
+from quadlin.core.messages import Message, each_warning_once
 from quadlin.estimators.regression.attributes import FittedAttributes
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.rows.columns import blocks_to_predict
@@ -170,10 +170,7 @@ class Explaining(FittedAttributes):
         whole = isinstance(pairs, Integral) and pairs >= 0
         if not whole:
             raise ValueError(
-                Message(
-                    "{pairs} must be True, False or a whole number ≥ 0.",
-                    pairs=Option("pairs", pairs),
-                )
+                Message("{pairs=} must be True, False or a whole number ≥ 0.", pairs=pairs)
             )
         model = self.decomposition(reference)
         asked = bool(pairs) if isinstance(pairs, bool) else int(pairs)

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import Message, warn
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
@@ -117,13 +117,12 @@ class Predicting(Explaining):
                 Message(
                     "{count} {predictions} far outside the training targets and {were} limited to "
                     "[{low:.4g}, {high:.4g}]. `extrapolates` shows which rows, and a model that is "
-                    "fitted with {free} predicts them without limits.",
+                    "fitted with {extrapolation=free} predicts them without limits.",
                     count=count,
                     predictions="prediction lies" if count == 1 else "predictions lie",
                     were="was" if count == 1 else "were",
                     low=bounds[0],
                     high=bounds[1],
-                    free=Option("extrapolation", "free"),
                 )
             )
 
@@ -198,11 +197,10 @@ def _warn_outside(count: int) -> None:
         warn(
             Message(
                 "{count} {rows} far outside the range of the training rows; predict limits their "
-                "features. `extrapolates` shows which rows, and a model that is fitted with {free} "
-                "predicts them without limits.",
+                "features. `extrapolates` shows which rows, and a model that is fitted with "
+                "{extrapolation=free} predicts them without limits.",
                 count=count,
                 rows="row lies" if count == 1 else "rows lie",
-                free=Option("extrapolation", "free"),
             )
         )
 

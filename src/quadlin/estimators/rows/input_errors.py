@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 
 from quadlin.core.arrays import is_numpy, to_numpy
 from quadlin.core.chunks import MemorySource
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import Message, warn
 from quadlin.core.moments import Survey, Tally
 from quadlin.core.rows import Rows
 from quadlin.data.columns.column_roles import (
@@ -79,10 +79,9 @@ def warn_of_target(surveyed: Survey, options: Options) -> None:
         warn(
             Message(
                 "The targets are negative on average ({mean:.4g}), but the model predicts no "
-                "negative numbers with {psd} and neither a linear term nor an intercept. Leave "
-                "out {psd}, or change the sign of the targets.",
+                "negative numbers with {psd=True} and neither a linear term nor an intercept. "
+                "Leave out {psd=True}, or change the sign of the targets.",
                 mean=mean,
-                psd=Option("psd", True),
             )
         )
 
@@ -120,11 +119,9 @@ def _check_counts(surveyed: Survey, options: Options) -> None:
     if options.loss == "poisson" and low is not None and float(low[0]) < 0:
         raise ValueError(
             Message(
-                "The targets go down to {low:.4g}, but {loss} is for counts and other targets ≥ 0. "
-                "Leave those rows out, or use {other}.",
+                "The targets go down to {low:.4g}, but {loss=poisson} is for counts and other "
+                "targets ≥ 0. Leave those rows out, or use {loss=squared}.",
                 low=float(low[0]),
-                loss=Option("loss", "poisson"),
-                other=Option("loss", "squared"),
             )
         )
 
@@ -152,8 +149,7 @@ def _warn_of_extremes(
         warn(
             Message(
                 "A handful of rows have extreme targets, and dominate a fit by squared errors. "
-                "Check them, or use {huber}.",
-                huber=Option("loss", "huber"),
+                "Check them, or use {loss=huber}."
             )
         )
 
@@ -179,10 +175,10 @@ def warn_of_ids(columns: "Columns", fields: Any, rows: Rows, source: Any) -> Non
         warn(
             Message(
                 "{names} hold whole numbers that look like ids, and a machine without categories "
-                "has nothing to learn from their order. Give {categorical}, so that each value "
-                "becomes a level.",
+                "has nothing to learn from their order. Give {categorical_features=}, so that "
+                "each value becomes a level.",
                 names=shortened(codes, 5),
-                categorical=Option("categorical_features", given_names(codes, columns)),
+                categorical_features=given_names(codes, columns),
             )
         )
 

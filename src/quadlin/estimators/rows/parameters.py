@@ -29,8 +29,8 @@ def alphas(alpha: Any) -> tuple[float, float]:
     if not good or not all(isinstance(a, Real) and 0 <= float(a) < inf for a in pair):
         raise ValueError(
             Message(
-                '{alpha} must be "auto", a number ≥ 0, or a pair of them for w and for M.',
-                alpha=Option("alpha", alpha),
+                '{alpha=} must be "auto", a number ≥ 0, or a pair of them for w and for M.',
+                alpha=alpha,
             )
         )
     return float(pair[0]), float(pair[1])
@@ -59,30 +59,22 @@ def check_options(estimator: Any) -> None:
     whole("batch_size", 2, auto=True)
     _check_memory(estimator.max_memory)
     if not isinstance(estimator.tol, Real) or not 0 <= float(estimator.tol) < 1:
-        raise ValueError(
-            Message("{tol} must be a number in [0, 1).", tol=Option("tol", estimator.tol))
-        )
+        raise ValueError(Message("{tol=} must be a number in [0, 1).", tol=estimator.tol))
     if not is_auto(estimator.alpha) and any(alphas(estimator.alpha)) and not estimator.polish:
         raise ValueError(
-            Message(
-                "{alpha} above 0 needs {polish}: the moment estimates have no penalty.",
-                alpha=Option("alpha"),
-                polish=Option("polish", True),
-            )
+            Message("{alpha=} above 0 needs {polish=True}: the moment estimates have no penalty.")
         )
     if estimator.loss == "poisson" and not estimator.polish:
         raise ValueError(
             Message(
-                "{loss} needs {polish}: the moment estimates minimise squared errors only.",
-                loss=Option("loss", "poisson"),
-                polish=Option("polish", True),
+                "{loss=poisson} needs {polish=True}: the moment estimates minimise squared errors "
+                "only."
             )
         )
     if not isinstance(estimator.uncertainty, Integral | np.bool_ | str):
         raise ValueError(
             Message(
-                '{uncertainty} must be True, False or "robust".',
-                uncertainty=Option("uncertainty", estimator.uncertainty),
+                '{uncertainty=} must be True, False or "robust".', uncertainty=estimator.uncertainty
             )
         )
     words = {
@@ -129,9 +121,9 @@ def _check_categories(given: Any) -> None:
     if not listed or not all(isinstance(item, str | Integral | np.bool_) for item in given):
         raise ValueError(
             Message(
-                '{option} must be "from_dtype", None, a list of names or of positions of columns, '
-                "or one boolean per column.",
-                option=Option("categorical_features", given),
+                '{categorical_features=} must be "from_dtype", None, a list of names or positions '
+                "of columns, or one boolean per column.",
+                categorical_features=given,
             )
         )
 
@@ -145,9 +137,9 @@ def _check_pairs(estimator: Any) -> None:
     if not (whole_number or _is_list_of_pairs(pairs)):
         raise ValueError(
             Message(
-                '{option} must be "auto", None, a whole number ≥ 0, or a list of pairs of '
+                '{pairs=} must be "auto", None, a whole number ≥ 0, or a list of pairs of '
                 "features, by position or name.",
-                option=Option("pairs", pairs),
+                pairs=pairs,
             )
         )
     wrong = {
@@ -161,9 +153,8 @@ def _check_pairs(estimator: Any) -> None:
         if conflicts:
             raise ValueError(
                 Message(
-                    "{pairs} cannot be combined with {option}: pairs are searched by least squares "
-                    "beside b and w. Leave one of them out.",
-                    pairs=Option("pairs"),
+                    "{pairs=} cannot be combined with {option}: pairs are searched by least "
+                    "squares beside b and w. Leave one of them out.",
                     option=option,
                 )
             )
@@ -180,8 +171,8 @@ def _check_memory(memory: Any) -> None:
     if not number and not (isinstance(memory, str) and memory in ("auto", "minimal")):
         raise ValueError(
             Message(
-                '{memory} must be "auto", "minimal" or a whole number of bytes above 0.',
-                memory=Option("max_memory", memory),
+                '{max_memory=} must be "auto", "minimal" or a whole number of bytes above 0.',
+                max_memory=memory,
             )
         )
 

@@ -17,7 +17,7 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import validate_data
 
 from quadlin.core.arrays import Array, moved, namespace
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.data.columns.columns import dates_in
 
 # Before 1.9 scikit-learn asks frames for their names by a protocol that polars 2 does not have.
@@ -115,10 +115,10 @@ def clear_errors(X: Any = None) -> Iterator[None]:
         if "Input X contains NaN" in str(error):
             raise ValueError(
                 Message(
-                    "Input X contains NaN (missing values){first}. Use {mean}, which replaces them "
-                    "by the means of the fitted rows, or fill or drop them beforehand.",
+                    "Input X contains NaN (missing values){first}. Use {missing=mean}, which "
+                    "replaces them by the means of the fitted rows, or fill or drop them "
+                    "beforehand.",
                     first=_first(np.isnan, X),
-                    mean=Option("missing", "mean"),
                 )
             ) from None
         if "Input X contains infinity" in str(error) and (first := _first(np.isinf, X)):
@@ -202,13 +202,12 @@ def refuse_masked(values: Any, name: str) -> None:
                 "{name} is a masked array with {count} masked entries, whose values are "
                 "meaningless. "
                 + (
-                    "Use {name}.filled(np.nan) with {mean}, or drop those rows."
+                    "Use {name}.filled(np.nan) with {missing=mean}, or drop those rows."
                     if name == "X"
                     else "Drop those rows."
                 ),
                 name=name,
                 count=count,
-                mean=Option("missing", "mean"),
             )
         )
 

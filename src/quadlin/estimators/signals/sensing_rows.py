@@ -244,10 +244,9 @@ def warn_of_diagonal(A: Any, rank: int) -> None:
             Message(
                 "The squares of {d} columns are constant, so only the sum of their diagonal "
                 "entries in M is measured, and a rank of {k} is too high for the other entries to "
-                "determine them. Entries beside the diagonal are not affected. Lower {rank}.",
+                "determine them. Entries beside the diagonal are not affected. Lower {rank=}.",
                 d=d,
                 k=rank,
-                rank=Option("rank"),
             )
         )
 
