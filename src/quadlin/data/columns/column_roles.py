@@ -103,9 +103,10 @@ def code_advice(name: str) -> Message:
     """Say that a column looks like ids or codes, and what to do about it."""
     return Message(
         "columns: {name} holds whole numbers that look like ids or codes, whose order means "
-        "nothing. Give {categorical}, so that each value becomes a level, or drop the column.",
+        "nothing. Give {categorical_features=}, so that each value becomes a level, or drop the "
+        "column.",
         name=name,
-        categorical=Option("categorical_features", [name]),
+        categorical_features=[name],
     )
 
 

@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.data.columns.names import position_of
 
 Reduce = Callable[..., Any]  # (fn, *params) → the sum of fn(chunk, *params) over all chunks
@@ -168,17 +168,14 @@ def given_fields(fields: Any, names: Sequence[str]) -> tuple[np.ndarray, ...]:
     except TypeError:
         raise ValueError(
             Message(
-                "{fields} must be a list of groups, each a list of positions or names.",
-                fields=Option("fields", fields),
+                "{fields=} must be a list of groups, each a list of positions or names.",
+                fields=fields,
             )
         ) from None
     members = np.concatenate(groups) if groups else np.empty(0, dtype=int)
     if len(np.unique(members)) < len(members):
         raise ValueError(
-            Message(
-                "A feature occurs twice in {fields}; the groups must not overlap.",
-                fields=Option("fields"),
-            )
+            Message("A feature occurs twice in {fields=}; the groups must not overlap.")
         )
     return tuple(groups)
 

@@ -12,7 +12,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import Message, warn
 from quadlin.data.columns.columns import Values, missing_in
 from quadlin.data.columns.level_codes import (
     ABSENT,
@@ -123,9 +123,8 @@ def separators_of(given: Any) -> dict[Any, str]:
     if wrong := [value for value in pairs.values() if not isinstance(value, str) or not value]:
         raise ValueError(
             Message(
-                "{given} must be a list of columns, or a dict of columns and what separates their "
-                "labels, such as {{'genres': '|'}}; {wrong!r} is not a separator.",
-                given=Option("multi_hot"),
+                "{multi_hot=} must be a list of columns, or a dict of columns and what separates "
+                "their labels, such as {{'genres': '|'}}; {wrong!r} is not a separator.",
                 wrong=wrong[0],
             )
         )
@@ -159,10 +158,10 @@ def warn_of_lists(name: Any, labels: list[str]) -> None:
     warn(
         Message(
             "Column {name!r} holds lists, such as {cell!r}, and each list is treated as one level. "
-            "Give {option}, so that each of its labels becomes one.",
+            "Give {multi_hot=}, so that each of its labels becomes one.",
             name=str(name),
             cell=next(label for label in labels if separator in label),
-            option=Option("multi_hot", given),
+            multi_hot=given,
         )
     )
 
@@ -172,10 +171,9 @@ def warn_of_no_list(name: Any, separator: str) -> None:
     warn(
         Message(
             "No value of column {name!r} has {separator!r}, which should separate the labels of "
-            "{option}, so that each value is one label.",
+            "{multi_hot=}, so that each value is one label.",
             name=str(name),
             separator=separator,
-            option=Option("multi_hot"),
         )
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import Message, warn
 from quadlin.data.columns.columns import (
     DATES_AS_NUMBERS,
     Values,
@@ -167,8 +167,7 @@ class LevelLearner:
 
     def _check(self, name: Any, labels: list[str], where: Where | None) -> None:
         is_category = Message(
-            " If it is a category, give {categorical}.",
-            categorical=Option("categorical_features", [str(name)]),
+            " If it is a category, give {categorical_features=}.", categorical_features=[str(name)]
         )
         told = [label for label in labels if self.missing != "mean" or label != MISSING_LEVEL]
         if told and all(DATE.fullmatch(label.strip()) for label in told):
@@ -206,7 +205,7 @@ class LevelLearner:
                 place=place,
             )
             in_csv = not self.notices_marks and len(odd) <= 5
-            absent = Message("give {na}", na=Option("na", odd)) if in_csv else "leave them empty"
+            absent = Message("give {na=}", na=odd) if in_csv else "leave them empty"
             if refused:
                 raise ColumnError(
                     str(name),

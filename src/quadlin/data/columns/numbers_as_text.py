@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from quadlin.core.messages import Message, Option, Phrase, warn
+from quadlin.core.messages import Message, Phrase, warn
 from quadlin.data.columns.columns import MARKERS
 from quadlin.data.columns.level_codes import NUMBER
 from quadlin.data.columns.names import shortened
@@ -53,7 +53,7 @@ def described(name: str, labels: Sequence[str], cell: str) -> Message:
     plain = NUMBER.fullmatch(example)
     return Message(
         "Column {name!r} is treated as text, with {count} levels, but these look like numbers, "
-        "such as {example!r}. {convert}. If they are codes, give {categorical}.",
+        "such as {example!r}. {convert}. If they are codes, give {categorical_features=}.",
         name=name,
         count=len(labels),
         example=example,
@@ -62,7 +62,7 @@ def described(name: str, labels: Sequence[str], cell: str) -> Message:
             + ("" if plain else ", after removing the separators of thousands"),
             "Write them as numbers" if plain else "Remove the separators of thousands",
         ),
-        categorical=Option("categorical_features", [name]),
+        categorical_features=[name],
     )
 
 
@@ -83,14 +83,12 @@ def warn_of_marks(name: Any, labels: Sequence[str], marks: list[str]) -> None:
         rest = Message(
             "all its other values are numbers, each of which becomes a level. Turn the column into "
             "numbers first, with pandas.to_numeric(column, errors='coerce') or polars' "
-            "cast(pl.Float64, strict=False), and give {mean}.",
-            mean=Option("missing", "mean"),
+            "cast(pl.Float64, strict=False), and give {missing=mean}."
         )
     else:
         rest = Message(
             "it is treated as a level. Replace it by None if it stands for a missing value, and "
-            "give {mean}.",
-            mean=Option("missing", "mean"),
+            "give {missing=mean}."
         )
     warn(
         Message(
@@ -108,9 +106,9 @@ def warn_of_periods(name: str, example: str) -> None:
         Message(
             "Column {name!r} holds months, quarters or weeks, such as {example!r}, each of which "
             "becomes a level without an order. For a trend, turn them into numbers, such as the "
-            "months since a start; if levels are meant, give {categorical}.",
+            "months since a start; if levels are meant, give {categorical_features=}.",
             name=name,
             example=example,
-            categorical=Option("categorical_features", [name]),
+            categorical_features=[name],
         )
     )

@@ -25,7 +25,7 @@ from quadlin.core.engine import (
     one_blas_thread,
     summed,
 )
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.data.gpu.device import OnDevice, OnGpu
 from quadlin.data.gpu.device_kernels import offer_kernels
 from quadlin.data.opening.dask_collections import DaskFeed
@@ -82,9 +82,9 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
         return OnCluster(source, engine)
     raise ValueError(
         Message(
-            '{engine} must be None, "serial", "threads", a number of threads, "cuda" or a '
+            '{engine=} must be None, "serial", "threads", a number of threads, "cuda" or a '
             "distributed.Client.",
-            engine=Option("engine", engine),
+            engine=engine,
         )
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.chunks import is_dask
-from quadlin.core.messages import Message, Option, Phrase
+from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.opening.array_feeds import open_array
 from quadlin.data.opening.dask_collections import is_dask_frame, open_dask_array, open_dask_frame
@@ -77,10 +77,8 @@ def _open_path(given: Any, options: OpenOptions) -> Opened:
         if options.target is not None or options.weight is not None:
             raise SourceError(
                 Message(
-                    "{title} contains its own target: leave out {target} and {weight}.",
+                    "{title} contains its own target: leave out {target=} and {weight=}.",
                     title=files.title,
-                    target=Option("target"),
-                    weight=Option("weight"),
                 )
             )
         return *open_lines(files, options.n_features, options.zero_based, table.missing), None
@@ -117,9 +115,8 @@ def _open_handle(handle: Any, options: OpenOptions) -> Opened:
     if format not in ("csv", "tsv", "arrow"):
         raise SourceError(
             Message(
-                "{what} needs {format} csv, tsv, arrow (a stream), svmlight or libffm{else_}",
+                "{what} needs {format=} csv, tsv, arrow (a stream), svmlight or libffm{else_}",
                 what=Phrase("An open file", "The standard input"),
-                format=Option("format"),
                 else_=f"; {format!r} needs a file with a path." if format in FORMATS else ".",
             )
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.columns.label_sets import separators_of
@@ -181,23 +181,21 @@ def _check(missing: str, chunk_rows: Any, exclude: Sequence[Any], columns: Any) 
     if missing not in POLICIES:
         raise SourceError(
             Message(
-                "{missing} is not one of {policies}.",
-                missing=Option("missing", missing),
+                "{missing=} is not one of {policies}.",
+                missing=missing,
                 policies=", ".join(map(repr, POLICIES)),
             )
         )
     whole = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
     if chunk_rows is not None and (not whole or chunk_rows < 1):
         raise SourceError(
-            Message("{rows} must be a whole number ≥ 1.", rows=Option("chunk_rows", chunk_rows))
+            Message("{chunk_rows=} must be a whole number ≥ 1.", chunk_rows=chunk_rows)
         )
     if exclude and columns is not None:
         raise SourceError(
             Message(
-                "{exclude} cannot be combined with {columns}, which already says which columns are "
-                "features.",
-                exclude=Option("exclude"),
-                columns=Option("columns"),
+                "{exclude=} cannot be combined with {columns=}, which already says which columns "
+                "are features."
             )
         )
 

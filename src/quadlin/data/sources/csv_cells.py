@@ -19,18 +19,18 @@ def checked_signs(decimal: Any, thousands: Any) -> tuple[Any, Any]:
     if thousands not in SEPARATORS:
         raise SourceError(
             Message(
-                "{thousands} must be a comma, a point, a space, an apostrophe or an underscore.",
-                thousands=Option("thousands", thousands),
+                "{thousands=} must be a comma, a point, a space, an apostrophe or an underscore.",
+                thousands=thousands,
             )
         )
     decimal = decimal or {".": ",", ",": "."}.get(thousands)
     if decimal == thousands:
         raise SourceError(
             Message(
-                "{decimal} and {thousands} cannot be the same. Give the decimal point with "
+                "{decimal=} and {thousands=} cannot be the same. Give the decimal point with "
                 "{option}.",
-                decimal=Option("decimal", decimal),
-                thousands=Option("thousands", thousands),
+                decimal=decimal,
+                thousands=thousands,
                 option=Option("decimal"),
             )
         )
@@ -104,14 +104,14 @@ def _numbers(column: Any, name: str, dialect: Any, what: str, row: int) -> Any:
     if place >= 0:
         raise SourceError(
             Message(
-                "Column {name!r} of {what} looks like a number in its first rows, but in row {row} "
-                "(counted from 0) it holds {value!r}. Correct it, or give {categorical} if these "
-                "are codes.",
+                "Column {name!r} of {what} looks like a number in its first rows, but in row "
+                "{row} (counted from 0) it holds {value!r}. Correct it, or give "
+                "{categorical_features=} if these are codes.",
                 name=name,
                 what=what,
                 row=row + place,
                 value=column[place].as_py()[:80],
-                categorical=Option("categorical_features", [name]),
+                categorical_features=[name],
             )
         )
     signs = SPACES if dialect.thousands == " " else dialect.thousands

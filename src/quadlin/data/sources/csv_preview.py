@@ -105,12 +105,10 @@ def _refuse_missing_header(schema: Any, first: Any, what: str) -> None:
     raise SourceError(
         Message(
             "The first row of {what} looks like data, not like the names of columns: {names}. "
-            "Give {without} if there is no header, so the columns will be called x0, x1, …, or "
-            "{with_header} if these are names.",
+            "Give {header=False} if there is no header, so the columns will be called x0, x1, …, "
+            "or {header=True} if these are names.",
             what=what,
             names=shortened(names),
-            without=Option("header", False),
-            with_header=Option("header", True),
         )
     )
 
@@ -166,12 +164,12 @@ def _warn_of_markers(markers: dict[str, str], what: str) -> None:
     warn(
         Message(
             "{what} uses {markers} for missing values, such as {marker!r} in column {name!r}. "
-            "Give {na} to declare which values are missing, or {none} if none of them are.",
+            "Give {na=} to declare which values are missing, or {none} if none of them are.",
             what=what[0].upper() + what[1:],
             markers=shortened(markers),
             marker=marker,
             name=name,
-            na=Option("na", list(markers)),
+            na=list(markers),
             none=Option("na", []),
         )
     )

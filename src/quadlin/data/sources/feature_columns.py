@@ -24,10 +24,9 @@ def feature_columns(available: list[Any], options: FileOptions, title: str) -> l
             raise SourceError(
                 Message(
                     "{title} has no columns left for features: it has {names}. Leave out "
-                    "{exclude}, or name fewer columns.",
+                    "{exclude=}, or name fewer columns.",
                     title=title,
                     names=shortened(available),
-                    exclude=Option("exclude"),
                 )
             )
         return left
@@ -45,9 +44,8 @@ def _check_roles(available: list[Any], options: FileOptions, title: str) -> None
     if options.target is not None and options.target == options.weight:
         raise SourceError(
             Message(
-                "{name!r} cannot be both the target and the weight. Name another {weight}.",
+                "{name!r} cannot be both the target and the weight. Name another {weight=}.",
                 name=options.target,
-                weight=Option("weight"),
             )
         )
     for option in ("exclude", "categorical_features", "multi_hot"):
@@ -62,13 +60,11 @@ def _check_features(
 ) -> None:
     """Refuse features that are not in the table, named twice, or the target or weight as well."""
     if gone := [name for name in columns if name not in available]:
-        given = Message("Correct {o}, or give rows with that column.", o=Option("columns"))
+        given = Message("Correct {columns=}, or give rows with that column.")
         remedy = given if options.encoder is None else "Give rows with the columns of the model."
         raise SourceError(_no_column(title, gone[0], "", available, remedy))
     if not columns:
-        raise SourceError(
-            Message("{columns} is empty: name at least one column.", columns=Option("columns"))
-        )
+        raise SourceError(Message("{columns=} is empty: name at least one column."))
     if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:
         raise SourceError(_twice("columns", twice[0]))
     for role, name in (("target", options.target), ("weight", options.weight)):
@@ -121,16 +117,15 @@ def _has(name: Any, available: list[Any], remedy: str) -> str:
         split = (str(column).split(separator) for column in available if separator in str(column))
         if str(name) in (part.strip('" ') for parts in split if parts[0] for part in parts):
             return Message(
-                "{columns} If '{shown}' separates them, give {delimiter}.",
+                "{columns} If '{shown}' separates them, give {delimiter=}.",
                 columns=listing,
                 shown=shown,
-                delimiter=Option("delimiter", shown),
+                delimiter=shown,
             )
     if len(available) == 1:
         return Message(
-            "{columns} If that is several columns, say what separates them with {delimiter}.",
+            "{columns} If that is several columns, say what separates them with {delimiter=}.",
             columns=listing,
-            delimiter=Option("delimiter"),
         )
     return Message.joined([listing + did_you_mean(name, available), remedy])
 

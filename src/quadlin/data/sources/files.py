@@ -10,7 +10,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from quadlin.core.messages import Message, Option, Phrase
+from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.errors import SourceError, explained
 
 SUFFIXES = {
@@ -128,21 +128,16 @@ def find(given: Any, format: str | None) -> FileSet:
     chosen = format or _common_format(paths, shown)
     if chosen not in FORMATS:
         raise SourceError(
-            Message(
-                "{format} is not one of {formats}.",
-                format=Option("format", format),
-                formats=", ".join(FORMATS),
-            )
+            Message("{format=} is not one of {formats}.", format=format, formats=", ".join(FORMATS))
         )
     files = tuple(File.of(path) for path in paths)
     for file in files:
         if not Path(file.path).is_file():
             raise SourceError(
                 Message(
-                    "{path} is not a regular file. Give files of rows, or {stream} with {format}.",
+                    "{path} is not a regular file. Give files of rows, or {stream} with {format=}.",
                     path=file.path,
                     stream=Phrase("an open file", "read it from the standard input"),
-                    format=Option("format"),
                 )
             )
     title = f"{TITLES[chosen]} {kind} {shown}"
@@ -223,10 +218,9 @@ def _inside(folder: Path, format: str | None) -> list[str]:
         raise SourceError(
             Message(
                 "Folder {folder} holds no files of rows ({suffixes}). Check the path, or give "
-                "{format} when the files have other names.",
+                "{format=} when the files have other names.",
                 folder=str(folder),
                 suffixes=", ".join(SUFFIXES),
-                format=Option("format"),
             )
         )
     return paths
@@ -243,9 +237,8 @@ def _common_format(paths: Iterable[str], shown: str) -> str:
     if None in formats:
         raise SourceError(
             Message(
-                "The name of {path} does not tell its format. Give {format}: {formats}.",
+                "The name of {path} does not tell its format. Give {format=}: {formats}.",
                 path=str(formats[None]),
-                format=Option("format"),
                 formats=", ".join(FORMATS),
             )
         )

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.arrays import namespace, to_numpy
-from quadlin.core.messages import Message, Option, Phrase
+from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.columns import fill_for
 from quadlin.data.columns.errors import ReadOnceError, SourceError
 from quadlin.data.sources.feeds import Feed
@@ -118,10 +118,8 @@ def emptied(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:
 def means_unknown(title: str) -> Message:
     """Say that rows which can be read only once cannot be filled with means."""
     return Message(
-        "{title} can be read only once, but {mean} needs the means first. {python}se {drop}, or "
-        "save the rows to a file first.",
+        "{title} can be read only once, but {missing=mean} needs the means first. {python}se "
+        "{missing=drop}, or save the rows to a file first.",
         title=title,
-        mean=Option("missing", "mean"),
         python=Phrase("Give fill={column: value}, u", "U"),
-        drop=Option("missing", "drop"),
     )

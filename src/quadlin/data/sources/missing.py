@@ -9,17 +9,13 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.chunks import Chunk
-from quadlin.core.messages import Message, Option, Phrase
+from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.columns import missing_in, values_of
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.sources.feeds import Piece
 from quadlin.data.sources.piece_reader import Counts
 
-REMEDY = Message(
-    "Use {drop} or {mean}, or fill it beforehand.",
-    drop=Option("missing", "drop"),
-    mean=Option("missing", "mean"),
-)
+REMEDY = Message("Use {missing=drop} or {missing=mean}, or fill it beforehand.")
 
 
 @dataclass(frozen=True)
@@ -46,15 +42,11 @@ class UncheckedRows:
             if missing == "error" or (missing == "mean" and role == "weight"):
                 raise SourceError(
                     Message(
-                        "{what} is missing in {where}. Use {drop}{mean}, or take such rows out "
-                        "beforehand.",
+                        "{what} is missing in {where}. Use {missing=drop}{mean}, or take such "
+                        "rows out beforehand.",
                         what=what,
                         where=self.piece.where(int(absent.argmax())),
-                        drop=Option("missing", "drop"),
-                        mean=Message(
-                            " or {mean}, which leaves out rows without a target",
-                            mean=Option("missing", "mean"),
-                        )
+                        mean=Message(" or {missing=mean}, which leaves out rows without a target")
                         if role == "target"
                         else "",
                     )
@@ -139,7 +131,7 @@ def refuse_infinite_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
 
 def leave_out(name: Any) -> Message:
     """Say how to leave out a column."""
-    option = Message("Leave it out with {exclude}.", exclude=Option("exclude", [str(name)]))
+    option = Message("Leave it out with {exclude=}.", exclude=[str(name)])
     return Message("{told}", told=Phrase("Leave it out.", option))
 
 

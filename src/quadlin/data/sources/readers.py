@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import canonical
 from quadlin.core.chunks import Chunk
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.data.columns.columns import missing_in, values_of
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError, first_line
@@ -244,11 +244,10 @@ def _numeric_columns(frame: nw.DataFrame[Any], piece: Piece) -> Callable[[Any], 
             raise SourceError(
                 Message(
                     "Column {name!r}, from {where} on, does not hold numbers: {error} Convert it, "
-                    "or leave it out of {columns}.",
+                    "or leave it out of {columns=}.",
                     name=str(name),
                     where=piece.where(0),
                     error=first_line(error),
-                    columns=Option("columns"),
                 )
             ) from None
 

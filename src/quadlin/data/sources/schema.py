@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import narwhals as nw
 import numpy as np
 
-from quadlin.core.messages import Message, Option, Phrase
+from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.columns import number_dtype
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import ReadOnceError, SourceError, first_line
@@ -206,11 +206,10 @@ def _learn(learner: LevelLearner, frame: nw.DataFrame[Any]) -> None:
     except Exception as error:  # bytes that are no text, in the words of each library
         raise SourceError(
             Message(
-                "The levels of {names} cannot be read: {error} Leave the column out of {columns}, "
+                "The levels of {names} cannot be read: {error} Leave the column out of {columns=}, "
                 "or write it as UTF-8.",
                 names=shortened(learner.seen),
                 error=first_line(error),
-                columns=Option("columns"),
             )
         ) from None
 
@@ -220,11 +219,10 @@ def _cannot_walk_twice(reader: TableReader, title: str, levels: bool) -> str:
         named = shortened(sorted(reader.text, key=str))
         return Message(
             "{title} can be read only once, but the levels of its text columns ({names}) must be "
-            "known beforehand. {python}eave the columns out of {columns}, or save the rows to a "
+            "known beforehand. {python}eave the columns out of {columns=}, or save the rows to a "
             "file first.",
             title=title,
             names=named,
             python=Phrase("Give them as levels={column: [...]} or encoder=, l", "L"),
-            columns=Option("columns"),
         )
     return means_unknown(title)

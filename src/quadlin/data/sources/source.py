@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 
 from quadlin.core.chunks import BLOCK_ELEMENTS, BaseRows, Chunk
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.columns.level_codes import Unseen
@@ -222,22 +222,20 @@ class Source(BaseRows):
                 raise SourceError(
                     Message(
                         "{title}: {names} {are} empty, so all {dropped} rows have missing values "
-                        "and were dropped. Leave empty columns out with {exclude}.",
+                        "and were dropped. Leave empty columns out with {exclude=}.",
                         title=self.feed.title,
                         names=shortened(empty),
                         are="is" if len(empty) == 1 else "are",
                         dropped=self.dropped,
-                        exclude=Option("exclude", empty),
+                        exclude=empty,
                     )
                 )
             raise SourceError(
                 Message(
-                    "{title}: all {dropped} rows have missing values and were dropped. Use {mean}, "
-                    "or leave the incomplete columns out of {columns}.",
+                    "{title}: all {dropped} rows have missing values and were dropped. Use "
+                    "{missing=mean}, or leave the incomplete columns out of {columns=}.",
                     title=self.feed.title,
                     dropped=self.dropped,
-                    mean=Option("missing", "mean"),
-                    columns=Option("columns"),
                 )
             )
         raise SourceError(f"{self.feed.title} holds no rows. At least one is needed.")

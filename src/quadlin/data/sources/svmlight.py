@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.columns.names import NumberedNames
 from quadlin.data.sources.feeds import BaseFeed, Piece, spread
@@ -145,12 +145,9 @@ def open_line_stream(
     if n_features is None or zero_based == "auto":
         raise SourceError(
             Message(
-                "A {kind} stream is read once. Give {n_features} and {yes} or {no}, or save the "
-                "stream to a file.",
+                "A {kind} stream is read once. Give {n_features=} and {zero_based=True} or "
+                "{zero_based=False}, or save the stream to a file.",
                 kind=format,
-                n_features=Option("n_features"),
-                yes=Option("zero_based", True),
-                no=Option("zero_based", False),
             )
         )
     base, width = 0 if zero_based else 1, int(n_features)
@@ -214,9 +211,7 @@ class _Scan:
         if self.least is None and n_features is None:
             raise SourceError(
                 Message(
-                    "{title} has no entries, so no features. Give {n_features}.",
-                    title=feed.title,
-                    n_features=Option("n_features"),
+                    "{title} has no entries, so no features. Give {n_features=}.", title=feed.title
                 )
             )
         base = self._base(feed.title, n_features, zero_based)
@@ -225,11 +220,10 @@ class _Scan:
             raise SourceError(
                 Message(
                     "{title}: feature {most} would make a model of {width:,} features. Check that "
-                    "line, or give {n_features} if it is meant.",
+                    "line, or give {n_features=} if it is meant.",
                     title=feed.title,
                     most=self.most,
                     width=width,
-                    n_features=Option("n_features"),
                 )
             )
         packed = any(span.file.path.endswith(tuple(OPENERS)) for span in feed.spans)
@@ -263,13 +257,11 @@ class _Scan:
             raise SourceError(
                 Message(
                     "{title}: the indices {least} to {most} of {width} features may start at 0 or "
-                    "at 1. Give {yes} or {no}.",
+                    "at 1. Give {zero_based=True} or {zero_based=False}.",
                     title=title,
                     least=self.least,
                     most=self.most,
                     width=width,
-                    yes=Option("zero_based", True),
-                    no=Option("zero_based", False),
                 )
             )
 

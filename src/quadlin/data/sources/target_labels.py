@@ -86,14 +86,13 @@ def _mostly_numbers(title: str, target: Any, cells: _Cells, classes: Phrase | No
     cell, where = cells.odd or ("", "")
     return Message(
         "{title}: the target {target!r} holds numbers in {numbers:,} of {rows:,} rows, but "
-        "{cell!r} in {where}. Correct that cell, or empty it and give {drop}.{classes}",
+        "{cell!r} in {where}. Correct that cell, or empty it and give {missing=drop}.{classes}",
         title=title,
         target=str(target),
         numbers=cells.numbers,
         rows=cells.rows,
         cell=cell,
         where=where,
-        drop=Option("missing", "drop"),
         classes=_as_classes(classes),
     )
 
