@@ -27,7 +27,12 @@ class Chunk:
 
 
 class RowSource(Protocol):
-    """Rows that are read as chunks: everything that solvers and engines may ask for."""
+    """Rows that are read as chunks: everything that solvers and engines may ask for.
+
+    The defaults are those of rows that can be read any time, and are not in memory.
+    """
+
+    y: Array = None  # targets that are in memory
 
     def __iter__(self) -> Iterator[Chunk]:
         """Read all rows in order."""
@@ -58,49 +63,6 @@ class RowSource(Protocol):
     @property
     def entries(self) -> int | None:
         """Return how many numbers the rows store; None if they are not in memory."""
-        ...
-
-    @property
-    def again(self) -> bool:
-        """Tell whether the rows can be read more than once."""
-        ...
-
-    @property
-    def fields(self) -> tuple[Array, ...]:
-        """Return the one-hot groups that are known beforehand, such as those of text columns."""
-        ...
-
-    @property
-    def unseen(self) -> Mapping[str, int]:
-        """Return how many rows of the last pass had an unknown level, by column."""
-        ...
-
-    @property
-    def y(self) -> Array:
-        """Return the targets; None if they are not in memory."""
-        ...
-
-    def fingerprint(self) -> str | None:
-        """Return an identity of the rows and of how they are read; None if there is none."""
-        ...
-
-    def absorb(self, parts: Any) -> None:
-        """Take over the counts of passes over its parts, as `parts` returned them."""
-        ...
-
-    def client(self) -> Any:
-        """Return the `distributed.Client` of the cluster that holds the rows, None without one."""
-        ...
-
-
-class BaseRows:
-    """The members of `RowSource` that have a default, for rows that can be read any time."""
-
-    y: Array = None  # targets that are in memory
-
-    @property
-    def entries(self) -> int | None:
-        """Return None: the rows are not in memory."""
         return None
 
     @property
@@ -110,7 +72,7 @@ class BaseRows:
 
     @property
     def fields(self) -> tuple[Array, ...]:
-        """Return the one-hot groups that are known beforehand."""
+        """Return the one-hot groups that are known beforehand, such as those of text columns."""
         return ()
 
     @property
@@ -119,19 +81,20 @@ class BaseRows:
         return {}
 
     def fingerprint(self) -> str | None:
-        """Return None: the rows have no identity."""
+        """Return an identity of the rows and of how they are read; None if there is none."""
         return None
 
     def absorb(self, parts: Any) -> None:
-        """Do nothing: passes over the parts count nothing."""
+        """Take over the counts of passes over its parts, as `parts` returned them."""
+        return
 
     def client(self) -> Any:
-        """Return None: no cluster holds the rows."""
+        """Return the `distributed.Client` of the cluster that holds the rows, None without one."""
         return None
 
 
 @dataclass(frozen=True)
-class MemorySource(BaseRows):
+class MemorySource(RowSource):
     """Rows of one table in memory, read as blocks of views; nothing is copied.
 
     Examples

@@ -54,37 +54,25 @@ def uses_products_only(fn: Callable[..., Any]) -> bool:
 
 
 class Engine(Protocol):
-    """Computes sums over the rows of its source."""
+    """Computes sums over the rows of its source, by default on the host."""
 
-    sample_entries: tuple[int, ...]
-    elsewhere: bool
-
-    @property
-    def source(self) -> Any:
-        """Return the source of the rows."""
+    source: Any
+    sample_entries: tuple[int, ...] = ()  # numbers of a sample that is worth fitting first
+    elsewhere: bool = False  # whether an accelerator computes the sums
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return Σ fn(chunk, *params), None without rows; `folded` explains values per row."""
 
     def over(self, source: Any) -> "Engine":
         """Return an engine for a sample of the rows, which this process holds in memory."""
+        ...
 
     def hosted(self) -> "Engine | None":
         """Return an engine that copies sums from an accelerator to the host; None without one."""
-
-
-class BaseEngine:
-    """The defaults of `Engine`: sums are computed on the host."""
-
-    sample_entries: tuple[int, ...] = ()  # numbers of a sample that is worth fitting first
-    elsewhere = False  # whether an accelerator computes the sums
-
-    def hosted(self) -> Engine | None:
-        """Return None: the sums are on the host already."""
         return None
 
 
-class Serial(BaseEngine):
+class Serial(Engine):
     """One chunk after the other, in this thread."""
 
     def __init__(self, source: Iterable[Any]) -> None:
@@ -99,7 +87,7 @@ class Serial(BaseEngine):
         return Serial(source)
 
 
-class Threads(BaseEngine):
+class Threads(Engine):
     """Sums parts of the rows in threads, and adds the sums of the parts in the order of the rows.
 
     The parts do not depend on the number of threads, so the result is always the same to the last

@@ -8,7 +8,7 @@ from threading import Thread, local
 from typing import Any, NamedTuple, TypeVar
 
 from quadlin.core.arrays import Array
-from quadlin.core.engine import BaseEngine, Engine, Serial
+from quadlin.core.engine import Engine, Serial
 from quadlin.core.rows import Rows, Walks
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ class SharedWalks:
 
 
 @dataclass(frozen=True)
-class ViewEngine(BaseEngine):
+class ViewEngine(Engine):
     """The engine of a view, whose sums wait for those of the other views."""
 
     shared: SharedWalks

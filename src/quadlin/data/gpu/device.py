@@ -18,7 +18,6 @@ import numpy as np
 from quadlin.core.arrays import is_numpy, mapped
 from quadlin.core.chunks import Chunk, MemorySource, even_cuts
 from quadlin.core.engine import (
-    BaseEngine,
     Engine,
     Serial,
     Threads,
@@ -36,7 +35,7 @@ T = TypeVar("T")
 SHARE = 0.7  # of the free memory of the device that rows may take for good
 
 
-class OnDevice(BaseEngine):
+class OnDevice(Engine):
     """Dense rows that are summed on a device by torch, for a solver whose numbers are numpy's.
 
     Parameters

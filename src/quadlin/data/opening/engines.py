@@ -15,7 +15,6 @@ from joblib import cpu_count
 from quadlin.core.arrays import is_numpy
 from quadlin.core.chunks import Chunk, MemorySource, RowSource
 from quadlin.core.engine import (
-    BaseEngine,
     Engine,
     Serial,
     Threads,
@@ -104,7 +103,7 @@ def free_cores() -> int:
     return max(1, min(cores, int(limit))) if limit.isdigit() else cores
 
 
-class OnCluster(BaseEngine):
+class OnCluster(Engine):
     """Rows that are sent to the workers of a cluster once, and summed there.
 
     A pass sends the parameters, O(kd) numbers, to each worker once, and adds the sums of the parts

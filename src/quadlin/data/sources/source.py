@@ -9,7 +9,7 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 
-from quadlin.core.chunks import BLOCK_ELEMENTS, BaseRows, Chunk
+from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk, RowSource
 from quadlin.core.messages import Message
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError
@@ -23,7 +23,7 @@ from quadlin.data.sources.prefetch import read_ahead
 
 
 @dataclass(frozen=True)
-class Source(BaseRows):
+class Source(RowSource):
     """Rows from anywhere, read as chunks of equal size; made by :func:`open_source`.
 
     Attributes

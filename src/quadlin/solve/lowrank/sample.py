@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import issparse, vstack
 
 from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
-from quadlin.core.chunks import BaseRows, Chunk, MemorySource
+from quadlin.core.chunks import Chunk, MemorySource, RowSource
 from quadlin.core.rows import Rows
 from quadlin.solve.lowrank.exact import rows_of
 from quadlin.solve.lowrank.row_hash import row_hash
@@ -51,7 +51,7 @@ def _token(rows: Rows) -> str:
 
 
 @dataclass(frozen=True)
-class SampleSource(BaseRows):
+class SampleSource(RowSource):
     """The rows of a sample, which are collected when they are first read."""
 
     all_rows: Rows
