@@ -68,16 +68,7 @@ class ConvergenceDisplay(Display):
         return cls({name: curve(e.history_) for name, e in estimators.items()})
 
     @classmethod
-    def from_trials(
-        cls,
-        trials: Mapping[str, Sequence[tuple[Any, Any]]],
-        x_label: str = "iteration",
-        y_label: str = "test NMSE",
-        title: str | None = None,
-        limits: tuple[float | None, float | None] = (None, None),
-        styles: Styles | None = None,
-        stepwise: bool = False,
-    ) -> Self:
+    def from_trials(cls, trials: Mapping[str, Sequence[tuple[Any, Any]]], **labels: Any) -> Self:
         """Take the geometric mean over several (x, y) per name, and the least and the largest.
 
         The entries of a trial are its steps. One that ended early keeps its last value; x is the
@@ -95,16 +86,7 @@ class ConvergenceDisplay(Display):
             places = np.maximum.accumulate(np.nanmedian(x, axis=0))  # trials end, time does not
             curves[name] = (places, np.exp(logs.mean(axis=0)))
             bands[name] = (y.min(axis=0), y.max(axis=0))
-        return cls(
-            curves,
-            bands=bands,
-            x_label=x_label,
-            y_label=y_label,
-            title=title,
-            limits=limits,
-            styles=styles or {},
-            stepwise=stepwise,
-        )
+        return cls(curves, bands, **{"x_label": "iteration", "y_label": "test NMSE", **labels})
 
     def _draw(self, ax: Any) -> None:
         """Draw the curves on a logarithmic scale."""

@@ -10,8 +10,15 @@ from quadlin.paper.laws import law_name
 from quadlin.paper.library import panel_fit
 from quadlin.paper.printed import literal
 from quadlin.paper.solver import Solver
+from quadlin.paper.study import Frame
 
 Style = Mapping[str, Any]  # keywords of matplotlib
+# The options of an estimator, of the three ways of fitting that most studies compare.
+FITS: dict[str, dict[str, Any]] = {
+    "plain": {"polish": False, "step": "plain"},
+    "guarded": {"polish": False},
+    "polished": {},
+}
 
 
 @dataclass(frozen=True)
@@ -95,3 +102,15 @@ def styles_by_law(keys: Iterable[str], laws: Iterable[str]) -> dict[str, Style]:
         for key in keys
         for law in laws
     }
+
+
+def points(frame: Frame, x: str, y: str, by: str = "method", name: Any = name_of) -> dict[str, Any]:
+    """Return two columns for each method, or each value of another column, by its name."""
+    groups = frame.groupby(by, sort=False)
+    return {name(key): (part[x].to_numpy(), part[y].to_numpy()) for key, part in groups}
+
+
+def trials(frame: Frame, x: str, y: str) -> dict[str, list[Any]]:
+    """Return two columns for each method, seed by seed."""
+    groups = frame.groupby("method", sort=False)
+    return {name_of(key): list(points(part, x, y, "seed").values()) for key, part in groups}

@@ -1,7 +1,8 @@
 """The parts of an experiment: tasks that yield rows of numbers, pictures, and a verdict."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 Task = Mapping[str, Any]  # plain numbers and strings only: it is written to the results as JSON
@@ -36,3 +37,17 @@ class Study:
     run: Callable[[Task, str], list[Row]]  # a task, on a device: "cpu" or torch's name of another
     figures: Callable[[Frame], Mapping[str, Any]]  # by name: Displays, not yet drawn
     verdict: Callable[[Frame], Verdict]
+
+
+def grid(**axes: Any) -> list[Task]:
+    """Return a task for every combination of values; a number or a text is the same in all.
+
+    Examples
+    --------
+    >>> grid(law=("gaussian", "signs"), d=5, seed=range(1))
+    [{'law': 'gaussian', 'd': 5, 'seed': 0}, {'law': 'signs', 'd': 5, 'seed': 0}]
+    """
+    plain = (
+        v if isinstance(v, Iterable) and not isinstance(v, str) else [v] for v in axes.values()
+    )
+    return [dict(zip(axes, values, strict=True)) for values in product(*plain)]

@@ -8,16 +8,11 @@ import numpy as np
 
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.explain.displays import LevelDisplay
-from quadlin.paper.methods import METHODS, styles
+from quadlin.paper.methods import FITS, points, styles
 from quadlin.paper.problems import fitted
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
 from quadlin.paper.trend import verdict_of
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "plain": {"polish": False, "step": "plain"},
-    "guarded": {"polish": False},
-    "polished": {},
-}
 EXACT = 1e-6  # relative error of A
 ENOUGH = 10  # rows in k(p + q) from which recovery is asked for
 PIECES = 20
@@ -47,7 +42,7 @@ def run(task: Task, device: str) -> list[Row]:
     A = U @ V.T
     X = rng.standard_normal((n, p + q))
     y = np.sum((X[:, :p] @ A) * X[:, p:], axis=1)
-    fits: dict[str, Any] = {m: fitted(X, y, 2 * k, **o) for m, o in OPTIONS.items()}
+    fits: dict[str, Any] = {m: fitted(X, y, 2 * k, **o) for m, o in FITS.items()}
     stream = SecondOrderRegressor(rank=2 * k, alpha=0.0, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -67,10 +62,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     p, q, k = (frame[name].iloc[0] for name in "pqk")
     return {
         "asymmetric": LevelDisplay(
-            {
-                METHODS[method].name: (part["ratio"].to_numpy(), part["error"].to_numpy())
-                for method, part in frame.groupby("method", sort=False)
-            },
+            points(frame, "ratio", "error"),
             level=EXACT,
             level_label="exact, below",
             x_label="rows / k(p + q)",

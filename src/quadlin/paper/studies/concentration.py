@@ -9,7 +9,7 @@ from quadlin.core.moments import Moments
 from quadlin.explain.displays import ScalingDisplay
 from quadlin.paper.laws import coefficients, law, law_name
 from quadlin.paper.problems import random_truth
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
+from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
 from quadlin.paper.trend import Power, joined, power, verdict_of
 
 LAWS = ("gaussian", "truncated", "bernoulli")
@@ -39,12 +39,7 @@ SIZES: dict[str, tuple[int, int, tuple[int, ...], int]] = {
 def tasks(size: str) -> list[Task]:
     """List the tasks: the statistics of a few tables each."""
     d, k, rows, seeds = SIZES[size]
-    return [
-        {"law": name, "d": d, "k": k, "n": n, "seed": seed}
-        for name in LAWS
-        for n in rows
-        for seed in range(seeds)
-    ]
+    return grid(law=LAWS, d=d, k=k, n=rows, seed=range(seeds))
 
 
 def run(task: Task, device: str) -> list[Row]:

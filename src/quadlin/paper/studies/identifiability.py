@@ -8,7 +8,7 @@ import numpy as np
 from quadlin.explain.displays import LevelDisplay
 from quadlin.paper.laws import law
 from quadlin.paper.problems import INTERCEPT, fitted, random_truth
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
+from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
 from quadlin.paper.trend import joined, verdict_of
 
 CASES = {  # law, its parameter, and whether M has a diagonal of its own beside the low rank
@@ -37,11 +37,7 @@ SIZES: dict[str, tuple[int, int, int, int]] = {
 def tasks(size: str) -> list[Task]:
     """List the tasks: one fit each."""
     d, k, multiple, seeds = SIZES[size]
-    return [
-        {"case": case, "d": d, "k": k, "n": multiple * k * d, "seed": seed}
-        for case in CASES
-        for seed in range(seeds)
-    ]
+    return grid(case=CASES, d=d, k=k, n=multiple * k * d, seed=range(seeds))
 
 
 def run(task: Task, device: str) -> list[Row]:

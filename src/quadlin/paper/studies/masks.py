@@ -8,7 +8,7 @@ import numpy as np
 from quadlin.explain.displays import PhaseTransitionDisplay
 from quadlin.paper.laws import law
 from quadlin.paper.problems import TEST_ROWS, fitted, random_truth
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
+from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
 from quadlin.paper.trend import joined, verdict_of
 
 MASKS = {"0/1": ("bernoulli", 0.5), "0/1, rare": ("bernoulli", 0.1), "±1": ("signs", None)}
@@ -25,14 +25,8 @@ SIZES: dict[str, tuple[int, int, tuple[float, ...], int]] = {
 def tasks(size: str) -> list[Task]:
     """List the tasks: one fit each."""
     d, k, multiples, seeds = SIZES[size]
-    return [
-        {"mask": mask, "sign": sign, "d": d, "k": k, "ratio": ratio, "seed": seed}
-        for mask in MASKS
-        for sign in ("positive", "signed")
-        for ratio in multiples
-        for seed in range(seeds)
-        if sign == "positive" or k > 1
-    ]
+    signs = ("positive", "signed") if k > 1 else ("positive",)
+    return grid(mask=MASKS, sign=signs, d=d, k=k, ratio=multiples, seed=range(seeds))
 
 
 def run(task: Task, device: str) -> list[Row]:

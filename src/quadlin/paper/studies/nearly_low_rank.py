@@ -9,16 +9,11 @@ import numpy as np
 from quadlin.explain.displays import LevelDisplay
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import law
-from quadlin.paper.methods import METHODS, styles
+from quadlin.paper.methods import FITS, METHODS, points, styles
 from quadlin.paper.problems import INTERCEPT, TEST_ROWS, fitted, of_truth, random_truth
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
+from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
 from quadlin.paper.trend import joined, verdict_of
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "plain": {"polish": False, "step": "plain"},
-    "guarded": {"polish": False},
-    "polished": {},
-}
 NEAR = 1.5  # times what no fit of rank k can avoid
 # d, k, rows in kd, sizes of the tail, seeds
 SIZES: dict[str, tuple[int, int, int, tuple[float, ...], int]] = {
@@ -31,11 +26,7 @@ SIZES: dict[str, tuple[int, int, int, tuple[float, ...], int]] = {
 def tasks(size: str) -> list[Task]:
     """List the tasks: one table each."""
     d, k, multiple, sizes, seeds = SIZES[size]
-    return [
-        {"tail": tail, "d": d, "k": k, "n": multiple * k * d, "seed": seed}
-        for tail in sizes
-        for seed in range(seeds)
-    ]
+    return grid(tail=sizes, d=d, k=k, n=multiple * k * d, seed=range(seeds))
 
 
 def run(task: Task, device: str) -> list[Row]:
@@ -54,7 +45,7 @@ def run(task: Task, device: str) -> list[Row]:
     level = unexplained * (1 + degrees_of_freedom(d, k) / n)  # the tail acts as noise
     return [
         {"method": method, "risk": data.risk(fitted(data.X, data.y, k, **options)), "level": level}
-        for method, options in OPTIONS.items()
+        for method, options in FITS.items()
     ]
 
 
@@ -62,13 +53,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the risk over the level against the size of the tail."""
     return {
         "nearly_low_rank": LevelDisplay(
-            {
-                METHODS[method].name: (
-                    part["tail"].to_numpy(),
-                    (part["risk"] / part["level"]).to_numpy(),
-                )
-                for method, part in frame.groupby("method", sort=False)
-            },
+            points(frame.assign(ratio=frame["risk"] / frame["level"]), "tail", "ratio"),
             level=1.0,
             level_label="2‖T‖²(1 + dof/n)",
             x_label="spectral norm of the tail T (leading eigenvalues ±1)",
@@ -76,7 +61,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
             title="M = low rank + T, Gaussian features",
             log_x=True,
             log_y=True,
-            styles=styles(OPTIONS),
+            styles=styles(FITS),
         )
     }
 
@@ -85,10 +70,10 @@ def verdict(frame: Frame) -> Verdict:
     """Say how far the fits end from what the tail alone costs."""
     ratios = (frame["risk"] / frame["level"]).groupby(frame["method"])
     worst = ratios.max()
-    checks = {method: bool(worst[method] <= NEAR) for method in OPTIONS}
+    checks = {method: bool(worst[method] <= NEAR) for method in FITS}
     measured = (
         "At most this many times what the tail alone costs: "
-        + joined(f"{METHODS[m].name} {worst[m]:.2f}" for m in OPTIONS)
+        + joined(f"{METHODS[m].name} {worst[m]:.2f}" for m in FITS)
         + "."
     )
     words = (

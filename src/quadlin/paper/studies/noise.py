@@ -9,18 +9,13 @@ from quadlin.explain.displays import ConvergenceDisplay, LevelDisplay
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import law_name
 from quadlin.paper.library import watched
-from quadlin.paper.methods import METHODS, styles
+from quadlin.paper.methods import FITS, METHODS, points, styles, trials
 from quadlin.paper.problems import sample
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
+from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
 from quadlin.paper.trend import joined, power, verdict_of
 from quadlin.solve.lowrank.types import Options
 
 LAWS = ("gaussian", "truncated", "bernoulli")
-OPTIONS: dict[str, dict[str, Any]] = {
-    "plain": {"polish": False, "step": "plain"},
-    "guarded": {"polish": False},
-    "polished": {},
-}
 LEVELS = (0.0, 1.0)  # the paper's
 EXACT = 1e-12  # NMSE that only rounding is left of
 NEAR = 1.5  # times the statistical error, beyond what random rows cost everyone
@@ -36,15 +31,8 @@ SIZES: dict[str, tuple[int, int, tuple[int, ...], int]] = {
 def tasks(size: str) -> list[Task]:
     """List the tasks: one fit each."""
     d, k, multiples, seeds = SIZES[size]
-    return [
-        {"law": name, "method": method, "noise": noise, "d": d, "k": k, "n": m * k * d}
-        | {"seed": seed}
-        for name in LAWS
-        for method in OPTIONS
-        for noise in LEVELS
-        for m in multiples
-        for seed in range(seeds)
-    ]
+    n, seed = [m * k * d for m in multiples], range(seeds)
+    return grid(law=LAWS, method=FITS, noise=LEVELS, d=d, k=k, n=n, seed=seed)
 
 
 def run(task: Task, device: str) -> list[Row]:
@@ -54,7 +42,7 @@ def run(task: Task, device: str) -> list[Row]:
     variance = float(np.var(data.y_test))
     level = degrees_of_freedom(d, k) / n  # times σ²
     rows = []
-    for t, fit in enumerate(watched(data.X, data.y, Options(k, **OPTIONS[task["method"]])), 1):
+    for t, fit in enumerate(watched(data.X, data.y, Options(k, **FITS[task["method"]])), 1):
         risk = data.risk(fit)
         entry = {"t": t, "passes": fit.passes, "risk": risk, "nmse": risk / variance}
         rows.append(entry | {"level": level, "dof": degrees_of_freedom(d, k)})
@@ -79,10 +67,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     pictures: dict[str, Any] = {}
     for name, rows in noisy.groupby("law"):
         pictures[f"noise_floor_{name}"] = LevelDisplay(
-            {
-                METHODS[method].name: (part["n"].to_numpy(), part["ratio"].to_numpy())
-                for method, part in rows.groupby("method", sort=False)
-            },
+            points(rows, "n", "ratio"),
             level=1.0,
             level_label="σ²·dof/n",
             x_label="rows n",
@@ -90,21 +75,16 @@ def figures(frame: Frame) -> Mapping[str, Any]:
             title=f"Noise 1, {law_name(name)} features",
             log_x=True,
             log_y=True,
-            styles=styles(OPTIONS),
+            styles=styles(FITS),
         )
     most = frame[(frame["n"] == frame["n"].max()) & (frame["law"] == "truncated")]
     for noise, rows in most.groupby("noise"):
         pictures[f"noise_curves_{noise:g}"] = ConvergenceDisplay.from_trials(
-            {
-                METHODS[method].name: [
-                    (p["passes"].to_numpy(), p["nmse"].to_numpy()) for _, p in part.groupby("seed")
-                ]
-                for method, part in rows.groupby("method", sort=False)
-            },
+            trials(rows, "passes", "nmse"),
             x_label="passes over the rows",
             y_label="test NMSE (noiseless target)",
             title=f"Truncated features, noise {noise:g}, n = {int(frame['n'].max()):,}",
-            styles=styles(OPTIONS),
+            styles=styles(FITS),
             stepwise=True,
         )
     return pictures
@@ -130,9 +110,9 @@ def verdict(frame: Frame) -> Verdict:
 
     measured = (
         f"With noise 1 and n = {int(noisy['n'].max()):,} the excess risk over σ²·dof/n is "
-        + joined(f"{span(m)} for {METHODS[m].name}" for m in OPTIONS)
+        + joined(f"{span(m)} for {METHODS[m].name}" for m in FITS)
         + "; it falls as n to the power "
-        + joined(f"{falls[m]}" for m in OPTIONS)
+        + joined(f"{falls[m]}" for m in FITS)
         + "."
     )
     above = [
@@ -142,7 +122,7 @@ def verdict(frame: Frame) -> Verdict:
     ]
     words = (
         "Without noise the share of fits that end in rounding errors is "
-        + joined(f"{exact[m]:.0%} for {METHODS[m].name}" for m in OPTIONS)
+        + joined(f"{exact[m]:.0%} for {METHODS[m].name}" for m in FITS)
         + ". With noise 1 and the most rows, "
         + (
             f"{joined(above)} end above {NEAR} times the statistical error. "

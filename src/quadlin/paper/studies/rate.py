@@ -10,7 +10,7 @@ from quadlin.paper.laws import law, law_name
 from quadlin.paper.library import moment_steps
 from quadlin.paper.methods import METHODS, styles_by_law
 from quadlin.paper.problems import sample
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
+from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
 from quadlin.paper.trend import Power, joined, power, verdict_of
 
 LAWS = ("gaussian", "truncated", "bernoulli")
@@ -30,15 +30,8 @@ SIZES: dict[str, tuple[int, int, tuple[int, ...], int, int]] = {
 def tasks(size: str) -> list[Task]:
     """List the tasks: one sequence of steps each."""
     d, k, multiples, seeds, steps = SIZES[size]
-    return [
-        {"law": name, "step": step, "rows": rows, "d": d, "k": k, "n": m * k * d, "seed": seed}
-        | {"steps": steps}
-        for name in LAWS
-        for step in STEPS
-        for rows in ROWS
-        for m in multiples
-        for seed in range(seeds)
-    ]
+    n, seed = [m * k * d for m in multiples], range(seeds)
+    return grid(law=LAWS, step=STEPS, rows=ROWS, d=d, k=k, n=n, seed=seed, steps=steps)
 
 
 def run(task: Task, device: str) -> list[Row]:

@@ -10,7 +10,7 @@ from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.explain.displays import LevelDisplay
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import law_name
-from quadlin.paper.methods import LAW_STYLES
+from quadlin.paper.methods import LAW_STYLES, points
 from quadlin.paper.problems import fitted, sample
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
 from quadlin.paper.trend import joined, verdict_of
@@ -62,16 +62,8 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the excess over the level, against the rows."""
     return {
         f"risk_{mode}": LevelDisplay(
-            {
-                law_name(name): (part["n"].to_numpy(), part["ratio"].to_numpy())
-                for name, part in rows.groupby("law", sort=False)
-            }
-            | {
-                "n/(n − dof − 1)": (
-                    rows["n"].unique(),
-                    rows.groupby("n", sort=False)["fair"].first(),
-                )
-            },
+            points(rows, "n", "ratio", "law", law_name)
+            | {"n/(n − dof − 1)": tuple(rows.drop_duplicates("n")[["n", "fair"]].to_numpy().T)},
             level=1.0,
             level_label="Cramér–Rao, σ²·dof/n",
             x_label="rows n",

@@ -7,7 +7,7 @@ import numpy as np
 
 from quadlin.explain.displays import LevelDisplay, ScalingDisplay
 from quadlin.paper.laws import law_name
-from quadlin.paper.methods import METHODS, styles
+from quadlin.paper.methods import METHODS, points, styles
 from quadlin.paper.studies.thresholds import EXACT, PRECISION, search
 from quadlin.paper.study import Frame, Row, Study, Task, Verdict
 from quadlin.paper.trend import Power, joined, powers, verdict_of
@@ -75,10 +75,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
         counts = gaussian.groupby(fixed)[varied].nunique()
         part = gaussian[gaussian[fixed] == counts.idxmax()]
         pictures[f"samples_{varied}"] = ScalingDisplay.from_points(
-            {
-                METHODS[method].name: (rows[varied].to_numpy(), rows["n50"].to_numpy())
-                for method, rows in part.groupby("method", sort=False)
-            },
+            points(part, varied, "n50"),
             x_label="rank k" if varied == "k" else "features d",
             y_label="rows needed",
             title=f"Rows to exact recovery, {fixed} = {counts.idxmax()}",
@@ -86,10 +83,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
         )
     for name, part in frame[frame["sign"] == "positive"].groupby("law", sort=False):
         pictures[f"samples_{name}"] = LevelDisplay(
-            {
-                METHODS[method].name: (rows["k"].to_numpy(), (rows["n50"] / rows["dof"]).to_numpy())
-                for method, rows in part.groupby("method", sort=False)
-            },
+            points(part.assign(ratio=part["n50"] / part["dof"]), "k", "ratio"),
             level=1.0,
             level_label="as many rows as parameters",
             x_label="rank k",

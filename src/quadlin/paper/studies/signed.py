@@ -8,9 +8,9 @@ import numpy as np
 from quadlin.explain.displays import ConvergenceDisplay
 from quadlin.paper.laws import law_name
 from quadlin.paper.library import watched
-from quadlin.paper.methods import METHODS, styles
+from quadlin.paper.methods import METHODS, styles, trials
 from quadlin.paper.problems import sample
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
+from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
 from quadlin.paper.trend import joined, verdict_of
 from quadlin.solve.lowrank.types import Options
 
@@ -33,14 +33,8 @@ SIZES: dict[str, tuple[int, int, int, int, int]] = {
 def tasks(size: str) -> list[Task]:
     """List the tasks: one fit each."""
     d, k, multiple, seeds, steps = SIZES[size]
-    return [
-        {"law": name, "sign": sign, "method": method, "d": d, "k": k, "n": multiple * k * d}
-        | {"seed": seed, "steps": steps}
-        for name in LAWS
-        for sign in ("positive", "signed")
-        for method in OPTIONS
-        for seed in range(seeds)
-    ]
+    n, seed, signs = multiple * k * d, range(seeds), ("positive", "signed")
+    return grid(law=LAWS, sign=signs, method=OPTIONS, d=d, k=k, n=n, seed=seed, steps=steps)
 
 
 def run(task: Task, device: str) -> list[Row]:
@@ -69,12 +63,7 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the errors of a signed M, one picture per law."""
     return {
         f"signed_{name}": ConvergenceDisplay.from_trials(
-            {
-                METHODS[method].name: [
-                    (p["passes"].to_numpy(), p["nmse"].to_numpy()) for _, p in part.groupby("seed")
-                ]
-                for method, part in rows.groupby("method", sort=False)
-            },
+            trials(rows, "passes", "nmse"),
             x_label="passes over the rows",
             title=f"M of both signs, {law_name(name)} features",
             styles=styles(OPTIONS),

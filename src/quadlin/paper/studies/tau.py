@@ -11,7 +11,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import Q_NEAR, coefficients, law
 from quadlin.paper.methods import METHODS, styles
 from quadlin.paper.problems import Sample, fitted, sample
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
+from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
 from quadlin.paper.trend import joined, power, verdict_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -40,12 +40,7 @@ SIZES: dict[str, tuple[int, int, int, tuple[float, ...], int]] = {
 def tasks(size: str) -> list[Task]:
     """List the tasks: one table each, with noise and without."""
     d, k, multiple, taus, seeds = SIZES[size]
-    return [
-        {"tau": tau, "noise": noise, "d": d, "k": k, "n": multiple * k * d, "seed": seed}
-        for tau in taus
-        for noise in (0.0, 1.0)
-        for seed in range(seeds)
-    ]
+    return grid(tau=taus, noise=(0.0, 1.0), d=d, k=k, n=multiple * k * d, seed=range(seeds))
 
 
 def run(task: Task, device: str) -> list[Row]:

@@ -10,7 +10,7 @@ from quadlin.explain.displays import PhaseTransitionDisplay
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.methods import METHODS
 from quadlin.paper.problems import Sample, fitted, sample
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
+from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
 from quadlin.paper.trend import joined, verdict_of
 
 COMPARED = ("guarded", "polished", "signs", "factors")
@@ -33,13 +33,7 @@ SIZES: dict[str, tuple[int, tuple[int, ...], tuple[float, ...], int]] = {
 def tasks(size: str) -> list[Task]:
     """List the tasks: one fit each."""
     d, ranks, ratios, seeds = SIZES[size]
-    return [
-        {"method": method, "d": d, "k": k, "ratio": ratio, "seed": seed}
-        for method in COMPARED
-        for k in ranks
-        for ratio in ratios
-        for seed in range(seeds)
-    ]
+    return grid(method=COMPARED, d=d, k=ranks, ratio=ratios, seed=range(seeds))
 
 
 def run(task: Task, device: str) -> list[Row]:
