@@ -162,7 +162,7 @@ class Block:
 
     def columns(self, index: Array) -> Array:
         """Return Z[:, index], dense: a few columns."""
-        return self.pieces.columns(index)
+        return self.units.standardised(self.X, index)
 
     def gram(self, weight: Array | None) -> Array:
         """Return Zᵀ diag(weight) Z, a d×d matrix, which is formed only on request."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
 
 BLOCK_ELEMENTS = 1 << 19  # a block of this many entries stays in the cache between its products
 WIDE_ROWS = 1 << 13  # of a block, for sums whose cost per block outweighs that per row
@@ -24,6 +24,40 @@ class Chunk:
     y: Array  # (n,), or None where there are only rows to predict
     weight: Array | None  # (n,)
     kept_columns: Any = None  # a frame of n rows of the columns that the user wants back
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Return the weights in numpy and float64, ones where there are none."""
+        if self.weight is None:
+            return np.ones(self.X.shape[0])
+        return to_numpy(self.weight).astype(np.float64, copy=False)
+
+    @property
+    def total_weight(self) -> float:
+        """Return Σω."""
+        if self.weight is None:
+            return float(self.X.shape[0])
+        return float(namespace(self.weight).sum(self.weight))
+
+    def at(self, index: Array) -> "Chunk":
+        """Return the rows at these positions, copied."""
+
+        def taken(A: Array) -> Array:
+            if A is None:
+                return A
+            if issparse(A) or is_numpy(A):  # `take` would copy all of an A in Fortran order
+                return A[index]
+            xp = namespace(A)
+            return xp.take(A, xp.asarray(index, device=A.device), axis=0)
+
+        return Chunk(taken(self.X), taken(self.y), taken(self.weight))
+
+    def counting(self) -> "Chunk":
+        """Return the rows whose weight is not zero."""
+        if self.weight is None:
+            return self
+        kept = namespace(self.weight).nonzero(self.weight)[0]
+        return self if kept.shape[0] == self.X.shape[0] else self.at(kept)
 
 
 class RowSource(Protocol):

@@ -195,11 +195,6 @@ class Pieces:
             return self.zeros(0, columns)
         return products[0] if len(products) == 1 else self.xp.concat(products, axis=0)
 
-    def columns(self, index: Array) -> Array:
-        """Return some columns, standardised."""
-        device = None if self.sparse else self.X.device
-        return self._standardised_columns(self.X, self.xp.asarray(index, device=device))
-
     def in_dtype(self, a: Array) -> Array:
         """Return an array in the dtype of the products."""
         return self.xp.astype(a, self.dtype, copy=False)
@@ -226,11 +221,7 @@ class Pieces:
     def _far_of(self, X: Array) -> Array | None:
         if self.all_far:
             return self.units.standardised(X)
-        return None if self.far is None else self._standardised_columns(X, self.far)
-
-    def _standardised_columns(self, X: Array, index: Array) -> Array:
-        some = X[:, index] if self.sparse else self.xp.take(X, index, axis=1)
-        return self.units.standardised(some, index)
+        return None if self.far is None else self.units.standardised(X, self.far)
 
 
 def with_data(X: csr_array, data: np.ndarray) -> csr_array:

@@ -148,10 +148,9 @@ def batch_sums(
     """
     xp, passed = namespace(Y), Block(chunk.X, units).passed(Y, residuals, S, squares)
     d, m = passed.p1.shape
-    omega = float(chunk.X.shape[0]) if chunk.weight is None else float(xp.sum(chunk.weight))
     p2 = xp.zeros_like(passed.p1) if passed.p2 is None else passed.p2
     action = xp.reshape(passed.action, (d, m, passed.action.shape[1] // m))
-    return Sums(omega, passed.loss, passed.p0, passed.p1, p2, action)
+    return Sums(chunk.total_weight, passed.loss, passed.p0, passed.p1, p2, action)
 
 
 def cut_rows(chunk: Chunk, columns: int) -> list[Chunk]:

@@ -49,13 +49,25 @@ class Units:
         """Return μ/σ, the mean in standardised units."""
         return self.mean * self.scale + self.rest
 
+    @property
+    def eps(self) -> float:
+        """Return the rounding of numbers in these units."""
+        return float(namespace(self.scale).finfo(self.scale.dtype).eps)
+
+    def array(self, numbers: np.ndarray) -> Array:
+        """Return numbers of numpy in the dtype and on the device of the units."""
+        dtype, device = self.scale.dtype, self.scale.device
+        return namespace(self.scale).asarray(numbers, dtype=dtype, device=device)
+
     def standardised(self, X: Array, columns: Array | None = None) -> Array:
-        """Return z of rows, dense; if `columns` are given, X has only those."""
-        xp = namespace(X)
-        given = (self.mean, self.scale, self.rest)
-        mean, scale, rest = given if columns is None else (xp.take(v, columns) for v in given)
+        """Return z of rows, dense: all of it, or some columns."""
+        xp, mean, scale, rest = namespace(X), self.mean, self.scale, self.rest
+        if columns is not None:
+            columns = xp.asarray(columns, device=None if issparse(X) else X.device)
+            X = X[:, columns] if issparse(X) else xp.take(X, columns, axis=1)
+            mean, scale, rest = (xp.take(v, columns) for v in (mean, scale, rest))
         x = X.toarray() if issparse(X) else X
-        return (xp.astype(x, self.scale.dtype, copy=False) - mean) * scale - rest
+        return (xp.astype(x, scale.dtype, copy=False) - mean) * scale - rest
 
     @property
     def tau(self) -> Array:

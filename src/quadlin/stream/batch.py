@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse import issparse
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
@@ -72,18 +71,6 @@ def rise_of(chunk: Chunk, model: Model, before: Model, units: Units, loss: str =
     (now, _), (then, _) = value_and_slope(loss, f, y), value_and_slope(loss, f0, y)
     change = omega * ((f - f0) * (f + f0 - 2 * y) if loss == "squared" else now - then)
     return Rise(float(omega @ then), float(xp.sum(change)), float(change @ change))
-
-
-def without_zero_weights(chunk: Chunk) -> Chunk:
-    """Leave out the rows of weight zero."""
-    if chunk.weight is None:
-        return chunk
-    xp = namespace(chunk.weight)
-    kept = xp.nonzero(chunk.weight > 0)[0]
-    if kept.shape[0] == chunk.weight.shape[0]:
-        return chunk
-    X = chunk.X[kept, :] if issparse(chunk.X) else xp.take(chunk.X, kept, axis=0)
-    return Chunk(X, xp.take(chunk.y, kept), xp.take(chunk.weight, kept))
 
 
 def without(left_out: Array, model: Model) -> Model:

@@ -108,13 +108,12 @@ def constant_state_of(
 
 def first_block(state: FitState, options: Options, seed: int) -> Start:
     """Return the start of the power iteration, from a random block."""
-    d, xp = state.units.scale.shape[0], namespace(state.units.scale)
+    d = state.units.scale.shape[0]
     if options.rank == 0:
         return Start(Stage.contraction)
     q = min(d, options.rank + mes.OVERSAMPLING)
     random = np.random.default_rng(seed).standard_normal((d, q))
-    like = {"dtype": state.units.scale.dtype, "device": state.units.scale.device}
-    Q = orthonormal(xp.asarray(random, **like))
+    Q = orthonormal(state.units.array(random))
     return Start(Stage.power, weight=state.features.weight, batches=rounds(d), Q=Q)
 
 

@@ -17,7 +17,6 @@ from quadlin.core.losses import value_and_slope
 from quadlin.core.model import Model, predict
 from quadlin.core.sums import standardised_target
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.lowrank.exact import rows_of
 from quadlin.solve.lowrank.row_hash import row_hash
 from quadlin.solve.lowrank.sample import stacked
 from quadlin.stream.verdict import constant_of, shortened
@@ -118,9 +117,9 @@ class RowSample:
         before = len(numbers) - chunk.X.shape[0]
         hashes = row_hash(numbers)
         kept = np.sort(np.argsort(hashes, kind="stable")[: self.most])
-        new = rows_of(_weighted(chunk), kept[kept >= before] - before)  # copies
+        new = _weighted(chunk).at(kept[kept >= before] - before)  # copies
         if before:
-            old = rows_of(self._rows, kept[kept < before])
+            old = self._rows.at(kept[kept < before])
             X, y, weight = (old.X, alike(new.X, old.X)), (old.y, new.y), (old.weight, new.weight)
             new = Chunk(*(stacked(parts) for parts in (X, y, weight)))
         return RowSample(self.most, seen, new, numbers[kept], int(hashes[kept].max(initial=0)))

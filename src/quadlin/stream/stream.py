@@ -22,7 +22,7 @@ from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, finished
 from quadlin.stream.anneal import annealed_model
-from quadlin.stream.batch import Pending, batch_step, gather, undone, without_zero_weights
+from quadlin.stream.batch import Pending, batch_step, gather, undone
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
 from quadlin.stream.power_iteration import Stage, Start, stands_out, still_moving
 from quadlin.stream.row_sample import Buffer, RowSample
@@ -112,7 +112,7 @@ class Stream(Beginning):
         """Return a stream that has received these rows, and learned from complete batches."""
         stream = copy(self)
         stream.waiting = copy(self.waiting)
-        stream._feed(without_zero_weights(chunk))
+        stream._feed(chunk.counting())
         return stream
 
     def with_state(self, state: FitState) -> "Stream":

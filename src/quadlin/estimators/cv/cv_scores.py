@@ -28,7 +28,6 @@ from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fits.fit_state import FitState, fit_state
 from quadlin.solve.fits.grid import Cells, Point
-from quadlin.solve.lowrank.exact import rows_of
 from quadlin.solve.lowrank.types import FIXED, Solution, finished
 from quadlin.solve.lowrank.whitening import Identity
 
@@ -95,7 +94,7 @@ class CVScores:
             times = moved(np.bincount(kept, minlength=self.n).astype(float), self.chunk.y)
             cells = self._cells(self.shared.view(times), len(kept), self._fold_units)
             clips = self.params["extrapolation"] == "clip"
-            yield Fold(number, cells, held, rows_of(self.chunk, held), clips)
+            yield Fold(number, cells, held, self.chunk.at(held), clips)
 
     def _cells(
         self,

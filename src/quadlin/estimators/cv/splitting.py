@@ -9,7 +9,7 @@ from scipy.sparse import issparse
 from scipy.stats import rankdata
 from sklearn.model_selection import GroupKFold, KFold, check_cv
 
-from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
@@ -91,9 +91,7 @@ def neighbours_are_alike(rows: Rows, y: Array, units: Units) -> bool:
     n, d = y.shape[0], units.scale.shape[0]
     if n < FEWEST:
         return False
-    like = {"dtype": units.scale.dtype, "device": units.scale.device}
-    directions = np.random.default_rng(0).standard_normal((d, PROBES))
-    Q = namespace(units.scale).asarray(directions, **like)
+    Q = units.array(np.random.default_rng(0).standard_normal((d, PROBES)))
     columns = [*np.concatenate(rows.collect(_probed, units, Q)).T, to_numpy(y)]
     return any(_lag_correlation(column) > ALIKE / np.sqrt(n) for column in columns)
 

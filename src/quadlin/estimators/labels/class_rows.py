@@ -56,8 +56,7 @@ class ClassRows:
 
 
 def _weights(chunk: Chunk) -> np.ndarray:
-    n = chunk.X.shape[0]
-    return np.ones(n) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
+    return chunk.weights
 
 
 def _scores(chunk: Chunk, models: tuple[Model, ...], units: tuple[Units, ...]) -> np.ndarray:

@@ -213,9 +213,8 @@ def r2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
     squares, target = 0.0, None
     for chunk, f, _ in predicted:
         y = to_numpy(chunk.y).astype(np.float64)
-        weight = np.ones(len(y)) if chunk.weight is None else to_numpy(chunk.weight)
-        squares += float(weight @ (to_numpy(f) - y) ** 2)
-        moments = Moments.of(y[:, None], weight)
+        squares += float(chunk.weights @ (to_numpy(f) - y) ** 2)
+        moments = Moments.of(y[:, None], chunk.weights)
         target = moments if target is None else target + moments
     assert target is not None  # a Source without rows is refused
     if not target.weight > 0:
@@ -235,7 +234,7 @@ def d2_of(predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
         y, mean = (to_numpy(a).astype(np.float64) for a in (chunk.y, f))
         if (y < 0).any():
             raise ValueError(f"Counts are ≥ 0, but the targets go down to {y.min():.4g}.")
-        omega = np.ones(len(y)) if chunk.weight is None else to_numpy(chunk.weight)
+        omega = chunk.weights
         weight, total = weight + float(omega.sum()), total + float(omega @ y)
         logs += float(omega @ xlogy(y, y))
         deviance += float(omega @ (xlogy(y, y) - xlogy(y, mean) - y + mean))
@@ -262,9 +261,8 @@ def accuracy_of(
         y = to_numpy(chunk.y)
         y = y if texts is None else np.asarray(texts)[y.astype(np.int64)]
         y = y if label is None else y == label
-        same = to_numpy(labels) == y
-        weight = np.ones(len(same)) if chunk.weight is None else to_numpy(chunk.weight)
-        right, total = right + float(weight @ same), total + float(weight.sum())
+        right += float(chunk.weights @ (to_numpy(labels) == y))
+        total += float(chunk.weights.sum())
     if not total > 0:
         raise ValueError(NO_WEIGHT)
     return right / total

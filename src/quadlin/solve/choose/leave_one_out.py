@@ -30,7 +30,7 @@ from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.choose.expected_errors import LARGEST_LEVERAGE, ridge_of
 from quadlin.solve.lowrank.evidence import RowKernel, factored
-from quadlin.solve.lowrank.exact import Alpha, positive_rows
+from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram, chunk_parts, columns, in_parts
 from quadlin.solve.lowrank.types import Options
 
@@ -89,7 +89,7 @@ def _row_squares(
     chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
 ) -> np.ndarray:
     """Return ωe² of the rows of positive weight, for each multiple of the ridge."""
-    chunk = positive_rows(chunk)
+    chunk = chunk.counting()
     parts = chunk_parts(chunk, basis)
     squares = [to_numpy(_squares(part, units, options, basis, inverses)) for part in parts]
     return np.concatenate(squares)
@@ -99,7 +99,7 @@ def _row_parts(
     chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
 ) -> np.ndarray:
     """Return residual and leverage of the rows of positive weight, (n, 2), for one ridge."""
-    parts = chunk_parts(positive_rows(chunk), basis)
+    parts = chunk_parts(chunk.counting(), basis)
     both = [residuals(part, units, options, basis, inverses)[1:] for part in parts]
     return np.concatenate([np.column_stack([to_numpy(a)[:, 0] for a in part]) for part in both])
 
@@ -154,9 +154,9 @@ def left_out_of_mean(rows: Rows, units: Units, gram: TangentGram) -> np.ndarray:
 
 
 def _mean_squares(chunk: Chunk, units: Units, mean: float, share: float) -> np.ndarray:
-    chunk = positive_rows(chunk)
+    chunk = chunk.counting()
     y = to_numpy(standardised_target(chunk, units)).astype(np.float64)
-    weight = np.ones_like(y) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
+    weight = chunk.weights
     error = (y - mean) / (1 - np.minimum(share * weight, LARGEST_LEVERAGE))
     return np.asarray(weight * error**2)
 

@@ -18,7 +18,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.choose.expected_errors import LARGEST_LEVERAGE, ridge_of
 from quadlin.solve.choose.leave_one_out import Inverses, inverses_with, residuals
-from quadlin.solve.lowrank.exact import Alpha, positive_rows
+from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram, chunk_parts
 from quadlin.solve.lowrank.types import Options
 
@@ -52,7 +52,7 @@ def bounds_of_squares(
 def _row_bounds(
     chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
 ) -> np.ndarray:
-    parts = chunk_parts(positive_rows(chunk), basis)
+    parts = chunk_parts(chunk.counting(), basis)
     return np.concatenate([_bounds(part, units, options, basis, inverses) for part in parts])
 
 

@@ -168,7 +168,7 @@ def is_lost_to_rounding(state: FitState) -> bool:
     model, xp = state.model, namespace(state.model.U)
     squares = (model.U * model.U) @ xp.abs(model.s)
     terms = abs(model.c) + float(xp.sum(squares)) + float(xp.sum(xp.abs(model.w)))
-    return float(xp.finfo(state.units.scale.dtype).eps) * terms > LOST
+    return state.units.eps * terms > LOST
 
 
 def _fit_in_units(

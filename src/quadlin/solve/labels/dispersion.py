@@ -30,5 +30,4 @@ def dispersion(rows: Rows, model: Model, units: Units, determined: float, n_rows
 def _pearson(chunk: Chunk, model: Model, units: Units) -> float:
     f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
     y, mean = to_numpy(chunk.y).astype(np.float64), mean_of("poisson", f)
-    weight = 1.0 if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
-    return float(np.sum(weight * (y - mean) ** 2 / np.maximum(mean, 1e-300)))
+    return float(np.sum(chunk.weights * (y - mean) ** 2 / np.maximum(mean, 1e-300)))

@@ -24,7 +24,7 @@ from quadlin.core.units import Units
 from quadlin.solve.choose.expected_errors import LARGEST_LEVERAGE
 from quadlin.solve.labels.descent import Line, descended
 from quadlin.solve.lowrank.evidence import factored, with_ridge
-from quadlin.solve.lowrank.exact import Alpha, dense, positive_rows
+from quadlin.solve.lowrank.exact import Alpha, dense
 from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram
 from quadlin.solve.lowrank.types import Options
 
@@ -272,8 +272,8 @@ def _in_numpy(units: Units) -> Units:
 
 
 def _standardised(chunk: Chunk, units: Units) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    chunk = positive_rows(chunk)
+    chunk = chunk.counting()
     Z = to_numpy(dense(chunk, units)) / to_numpy(units.penalty_scale).astype(np.float64)
     y = to_numpy(chunk.y).astype(np.float64)
-    omega = np.ones_like(y) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
+    omega = chunk.weights
     return Z, y, omega

@@ -19,7 +19,7 @@ from quadlin.core.rows import Rows
 from quadlin.solve.choose.leave_one_out import residuals_and_leverages, residuals_by_rows
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.lowrank.evidence import RowKernel
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Alpha, positive_rows
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Alpha
 from quadlin.solve.lowrank.tangent_gram import TangentGram, product_kernel, tangent_gram
 from quadlin.solve.lowrank.types import Options
 
@@ -94,7 +94,7 @@ def _targets(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _target(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
-    chunk = positive_rows(chunk)
+    chunk = chunk.counting()
     y = to_numpy(chunk.y).astype(np.float64)
-    weight = np.ones_like(y) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
+    weight = chunk.weights
     return y, weight

@@ -128,7 +128,7 @@ def _working(chunk: Chunk, model: Model | None, units: Units, loss: str) -> tupl
         f = np.log((y + np.exp(units.target.centre)) / 2)
     else:
         f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
-    omega = np.ones_like(f) if chunk.weight is None else to_numpy(chunk.weight).astype(np.float64)
+    omega = chunk.weights
     h, r = np.clip(curvature(f, loss), FLATTEST, None), y - mean_of(loss, f)
     excess = log_likelihood(loss, f, y) + r**2 / h / 2
     return h, f + r / h, omega, excess, value_and_slope(loss, f, y)[0]

@@ -51,7 +51,7 @@ def goes_by_columns(rows: Rows, units: Units, options: Options, tally: Tally) ->
     if not (plain and few and low) or np.any(units.free) or source.X.dtype != units.scale.dtype:
         return False
     # Rows are not centred here: squares of x'V lose (μ/σ)² times the rounding.
-    lost = float(np.max(units.nu**2)) * float(np.finfo(units.scale.dtype).eps)
+    lost = float(np.max(units.nu**2)) * units.eps
     return takes(units.scale.dtype) and lost <= LOST
 
 

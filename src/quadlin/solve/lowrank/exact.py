@@ -3,7 +3,6 @@ r"""Rank 0 and rank d, both ends of the path: linear in their parameters, so sol
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import issparse
 
 from quadlin.core.arrays import Array, diagonal, is_numpy, lead, namespace, solved
 from quadlin.core.block import Block
@@ -119,7 +118,7 @@ class Exact:
             self.pairs = None if linear else ProductPairs.of(units)
             self.gram = rows.reduce(_normal, units, self.pairs).gram if gram is None else gram
             return
-        chunks = rows.collect(positive_rows)
+        chunks = rows.collect(Chunk.counting)
         Z = xp.concat([dense(c, units) for c in chunks]) / self.rho
         y = xp.concat([xp.astype(standardised_target(c, units), xp.float64) for c in chunks])
         weights = [xp.ones_like(c.y) if c.weight is None else c.weight for c in chunks]
@@ -211,24 +210,3 @@ def exact_solver(
     plain = options.fit_linear and options.fit_intercept and not options.psd
     fits = fits and plain and (linear or d <= EXACT_FEATURES)
     return Exact(rows, units, n_rows, linear) if fits else None
-
-
-def positive_rows(chunk: Chunk) -> Chunk:
-    """Return the rows whose weight is not zero."""
-    if chunk.weight is None:
-        return chunk
-    return rows_of(chunk, namespace(chunk.weight).nonzero(chunk.weight)[0])
-
-
-def rows_of(chunk: Chunk, index: Array) -> Chunk:
-    """Return the rows at these positions."""
-
-    def taken(A: Array) -> Array:
-        if A is None:
-            return A
-        if issparse(A) or is_numpy(A):  # `take` would copy all of an A in Fortran order
-            return A[index]
-        xp = namespace(A)
-        return xp.take(A, xp.asarray(index, device=A.device), axis=0)
-
-    return Chunk(taken(chunk.X), taken(chunk.y), taken(chunk.weight))

@@ -154,7 +154,7 @@ def precise(problem: Problem, white: Whitener) -> GaussNewton:
     units, fitted = problem.units, problem.options.fit_linear and problem.options.fit_intercept
     xp = namespace(units.nu)
     largest = 0.0 if fitted else float(xp.max(xp.abs(units.nu)))
-    if float(xp.finfo(units.nu.dtype).eps) * largest**2 <= LOST:
+    if units.eps * largest**2 <= LOST:
         return GaussNewton(problem, white)
     wide = replace(problem, units=in_dtype(units, xp.float64))
     return GaussNewton(wide, in_float64(white))
@@ -182,8 +182,8 @@ class Ends:
         convex = options.rank == 0 or (options.rank == scale.shape[0] and not options.psd)
         if options.loss not in LINKED or not convex:
             return cls(gain, gain, rounding, 0)
-        eps = float(namespace(scale).finfo(scale.dtype).eps)
-        return cls(gain, min(gain, max((WITHIN * gain) ** 2, eps)), rounding, CLOSING_STEPS)
+        least = max((WITHIN * gain) ** 2, task.units.eps)
+        return cls(gain, min(gain, least), rounding, CLOSING_STEPS)
 
     def reached(self, gain: float) -> bool:
         """Tell whether a fit ends if the next step promises a gain below `self.gain`."""

@@ -57,7 +57,6 @@ class Landscape:
             nu, i, j, shown, options.fit_linear, options.fit_intercept
         )
         p, q = len(i), self.span.shape[1]
-        eps = float(namespace(units.scale).finfo(units.scale.dtype).eps)
         G = self._changed(gram) if self.tied else _of_difference(gram)
         self.solved = -_pseudo_inverse(G[:q, :q]) @ G[:q, q:]  # ψ given (β, 1)
         G = G[q:, q:] + G[q:, :q] @ self.solved
@@ -72,7 +71,7 @@ class Landscape:
         self.slope = self.R[:, self.place]
         # A prediction takes off the diagonal of M, and with it what rounding leaves of that; where
         # linear parts are tied to M, also products with ν, which are larger.
-        self.rounding = LOST * eps * self.size**2 * (1 + nu**2 if self.tied else 1.0)
+        self.rounding = LOST * units.eps * self.size**2 * (1 + nu**2 if self.tied else 1.0)
 
     @cached_property
     def curvature(self) -> np.ndarray:

@@ -65,7 +65,6 @@ def evaluated(problem: Problem, model: Model, previous: Model | None = None) -> 
 def first_estimate(problem: Problem) -> tuple[Array, Array, Array]:
     """Return the spectral estimate (U, s, w) from the residual of the constant model."""
     options, units = problem.options, problem.units
-    xp = namespace(units.scale)
     centre = constant_model(units, 1, units.target.centre)
 
     def estimate(Q: Array) -> mes.Estimate:
@@ -74,8 +73,7 @@ def first_estimate(problem: Problem) -> tuple[Array, Array, Array]:
     d = units.scale.shape[0]
     columns = min(d, options.rank + min(options.rank, mes.OVERSAMPLING))
     random = problem.rng.standard_normal((d, columns))
-    like = {"dtype": units.scale.dtype, "device": units.scale.device}
-    return mes.spectral(estimate, xp.asarray(random, **like), options.rank, options.psd)
+    return mes.spectral(estimate, units.array(random), options.rank, options.psd)
 
 
 def guarded_step(problem: Problem, state: State) -> State:

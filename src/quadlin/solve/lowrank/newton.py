@@ -17,12 +17,13 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from quadlin.core.arrays import lead, namespace, to_numpy
+from quadlin.core.chunks import Chunk
 from quadlin.core.engine import one_blas_thread
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.exact import Alpha, dense, positive_rows
+from quadlin.solve.lowrank.exact import Alpha, dense
 from quadlin.solve.lowrank.tangent import orthonormalised
 from quadlin.solve.lowrank.tangent_gram import Basis
 
@@ -50,7 +51,7 @@ class CentredTable:
     @classmethod
     def of(cls, rows: Rows, units: Units) -> "CentredTable":
         """Collect the rows of positive weight: one pass."""
-        chunks = rows.collect(positive_rows)
+        chunks = rows.collect(Chunk.counting)
         rho = to_numpy(units.penalty_scale).astype(np.float64)
         Z = np.concatenate([to_numpy(dense(c, units)) for c in chunks]) / rho
         y = np.concatenate([to_numpy(standardised_target(c, units)) for c in chunks])

@@ -76,7 +76,6 @@ def leading_directions(task: GaussNewton, model: Model, rank: int) -> tuple[Arra
     bias.
     """
     units, white = task.units, task.white
-    xp = namespace(units.scale)
     d = units.scale.shape[0]
 
     def estimate(Q: Array) -> mes.Estimate:
@@ -87,8 +86,7 @@ def leading_directions(task: GaussNewton, model: Model, rank: int) -> tuple[Arra
         return white.transpose(ME) / 2, white.transpose(sums.p1[:, 0] / sums.weight)
 
     columns = min(d, rank + mes.OVERSAMPLING)
-    like = {"dtype": units.scale.dtype, "device": units.scale.device}
-    random = xp.asarray(task.problem.rng.standard_normal((d, columns)), **like)
+    random = units.array(task.problem.rng.standard_normal((d, columns)))
     return mes.spectral(estimate, random, rank, task.options.psd)
 
 

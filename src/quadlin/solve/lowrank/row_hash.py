@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
@@ -71,8 +71,7 @@ def _hashed(table: np.ndarray) -> np.ndarray:
 def _directions(units: Units) -> Array:
     """Return two fixed random directions, by which rows are distinguished."""
     directions = np.random.default_rng(0).standard_normal((units.scale.shape[0], 2))
-    like = {"dtype": units.scale.dtype, "device": units.scale.device}
-    return namespace(units.scale).asarray(directions / np.sqrt(max(1, len(directions))), **like)
+    return units.array(directions / np.sqrt(max(1, len(directions))))
 
 
 def _projected(chunk: Chunk, units: Units, Q: Array) -> np.ndarray:
@@ -80,5 +79,4 @@ def _projected(chunk: Chunk, units: Units, Q: Array) -> np.ndarray:
     columns = [to_numpy(Block(chunk.X, units).matmul(Q))]
     columns.append(to_numpy(standardised_target(chunk, units))[:, None])
     values = np.round(np.concatenate(columns, axis=1).astype(np.float64), DIGITS)
-    weight = np.ones(len(values)) if chunk.weight is None else to_numpy(chunk.weight)
-    return np.concatenate([values, weight[:, None]], axis=1)
+    return np.concatenate([values, chunk.weights[:, None]], axis=1)

@@ -11,7 +11,6 @@ from scipy.sparse import issparse, vstack
 from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource, RowSource
 from quadlin.core.rows import Rows
-from quadlin.solve.lowrank.exact import rows_of
 from quadlin.solve.lowrank.row_hash import row_hash
 
 COLUMNS = 16  # by which rows are distinguished
@@ -72,7 +71,7 @@ class SampleSource(RowSource):
             params = (self._limit, self.salt, by_content)
             chunks = self.all_rows.collect_numbered(_drawn, self.n_rows or 0, *params)
         else:
-            chunks = [rows_of(self._whole, self.places)]
+            chunks = [self._whole.at(self.places)]
         self.all_rows.counter.count = before  # the pass was counted on request
         X, y, weight = zip(*((c.X, c.y, c.weight) for c in chunks), strict=True)
         return MemorySource(*(stacked(parts) for parts in (X, y, weight)))
@@ -93,7 +92,7 @@ class SampleSource(RowSource):
         """Return the targets and weights of the sample, without its rows."""
         if self.places is None:
             return Chunk(None, self.table.y, self.table.weight)
-        return rows_of(self._around, self.places)
+        return self._around.at(self.places)
 
     @property
     def _around(self) -> Chunk:
@@ -148,7 +147,7 @@ class SampleSource(RowSource):
 
 def _drawn(numbered: tuple[Chunk, range], limit: np.uint64, salt: int, by_content: bool) -> Chunk:
     """Return the rows of a chunk that are in the sample."""
-    return rows_of(numbered[0], _places(numbered, limit, salt, by_content))
+    return numbered[0].at(_places(numbered, limit, salt, by_content))
 
 
 def _places(

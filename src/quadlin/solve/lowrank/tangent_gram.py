@@ -20,7 +20,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.evidence import ColumnGram, RowKernel
-from quadlin.solve.lowrank.exact import EXACT_ENTRIES, Alpha, Exact, dense, rows_of
+from quadlin.solve.lowrank.exact import EXACT_ENTRIES, Alpha, Exact, dense
 from quadlin.solve.lowrank.types import Options
 from quadlin.solve.lowrank.whitening import Covariance
 
@@ -112,7 +112,7 @@ def chunk_parts(chunk: Chunk, basis: Basis) -> Iterator[Chunk]:
     if n <= step:
         yield chunk
     else:
-        yield from (rows_of(chunk, np.arange(n)[i : i + step]) for i in range(0, n, step))
+        yield from (chunk.at(np.arange(n)[i : i + step]) for i in range(0, n, step))
 
 
 def _products(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Products:

@@ -158,15 +158,15 @@ def loss_unit(loss: str, units: Units) -> float:
 
 def smallest_loss(units: Units) -> float:
     """Return the smallest loss that is not rounding."""
-    eps = float(namespace(units.scale).finfo(units.scale.dtype).eps)
-    return max(EXACT, 64 * eps**2)
+    return max(EXACT, 64 * units.eps**2)
 
 
 def usual_curvature(loss: str, units: Units) -> float:
     """Return half the curvature of the loss at the best constant, for a row of average weight."""
+    if loss == "squared":
+        return 1.0
     xp = namespace(units.scale)
-    centre = xp.asarray(units.target.centre, dtype=xp.float64)
-    return 1.0 if loss == "squared" else float(curvature(centre, loss))
+    return float(curvature(xp.asarray(units.target.centre, dtype=xp.float64), loss))
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ class Covariance(Additive):
 @by_products
 def covariance(chunk: Chunk, units: Units) -> Covariance:
     """Sum z zᵀ over a chunk."""
-    return Covariance(_weight(chunk), Block(chunk.X, units).gram(chunk.weight))
+    return Covariance(chunk.total_weight, Block(chunk.X, units).gram(chunk.weight))
 
 
 @in_wide_blocks
@@ -151,13 +151,7 @@ def covariance_products(chunk: Chunk, units: Units, Q: Array) -> Covariance:
     ZQ = block.matmul(Q)
     if chunk.weight is not None:
         ZQ = namespace(ZQ).astype(chunk.weight, ZQ.dtype)[:, None] * ZQ
-    return Covariance(_weight(chunk), block.rmatmul(ZQ))
-
-
-def _weight(chunk: Chunk) -> float:
-    if chunk.weight is None:
-        return float(chunk.X.shape[0])
-    return float(namespace(chunk.weight).sum(chunk.weight))
+    return Covariance(chunk.total_weight, block.rmatmul(ZQ))
 
 
 def whitener(
@@ -187,11 +181,6 @@ def whitener(
     return none
 
 
-def _random(units: Units, draw: np.ndarray) -> Array:
-    like = {"dtype": units.scale.dtype, "device": units.scale.device}
-    return namespace(units.scale).asarray(draw, **like)
-
-
 def _correlated(
     rows: Rows, units: Units, rng: np.random.Generator, sigma: Covariance | None
 ) -> bool:
@@ -217,7 +206,7 @@ def correlation_energy(
 
 def probes(units: Units, width: int, rng: np.random.Generator) -> Array:
     """Return random signs (d, width), with which Σ is probed."""
-    return _random(units, rng.choice([-1.0, 1.0], (units.scale.shape[0], width)))
+    return units.array(rng.choice([-1.0, 1.0], (units.scale.shape[0], width)))
 
 
 def off_diagonal_energy(total: Covariance, variances: Array, Q: Array) -> tuple[float, float]:
@@ -260,7 +249,7 @@ def _low_rank(rows: Rows, units: Units, ridge: float, rng: np.random.Generator) 
         total = rows.reduce(covariance_products, units, Q)
         return total.action / total.weight
 
-    start = _random(units, rng.standard_normal((d, rank)))
+    start = units.array(rng.standard_normal((d, rank)))
     basis, projected = block_krylov(covariance_times, start, LOWRANK_BLOCKS)
     values, vectors = lead(projected, rank, psd=True)
     varies = namespace(basis).astype(units.scale > 0, basis.dtype)

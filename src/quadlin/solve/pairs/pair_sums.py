@@ -15,7 +15,6 @@ from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.exact import rows_of
 from quadlin.solve.lowrank.row_hash import row_hash
 
 T = TypeVar("T")
@@ -72,7 +71,7 @@ class RegressionColumns:
         n = chunk.X.shape[0]
         step = max(1, PIECE_ENTRIES // (2 * self.base + len(self.i)))
         for start in range(0, n, step):
-            part = chunk if n <= step else rows_of(chunk, np.arange(start, min(n, start + step)))
+            part = chunk if n <= step else chunk.at(np.arange(start, min(n, start + step)))
             block = Block(part.X, self.units)
             xp = namespace(self.units.scale)
             Z = xp.astype(block.columns(self.features), xp.float64)
