@@ -11,9 +11,9 @@ from quadlin.data import Source, is_dask
 from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.labels.label_predictions import PredictingLabels
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.model_dtype import in_model_dtype
 from quadlin.estimators.regression.streaming import all_zero
 from quadlin.estimators.regression.tasks import seed_of, task_of
+from quadlin.estimators.regression.trust import in_model_dtype
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.labels import (
     LabelledRows,

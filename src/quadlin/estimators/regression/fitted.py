@@ -15,8 +15,7 @@ from quadlin.core.rows import Rows
 from quadlin.data.columns.columns import fill_for
 from quadlin.data.columns.fields import field_numbers
 from quadlin.data.columns.level_codes import MISSING_MARK
-from quadlin.estimators.regression.model_dtype import in_model_dtype
-from quadlin.estimators.regression.trust import Trust, trust_of
+from quadlin.estimators.regression.trust import Trust, in_model_dtype, trust_of
 from quadlin.estimators.rows.columns import Columns
 from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport, stream_report

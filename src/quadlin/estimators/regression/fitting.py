@@ -13,8 +13,7 @@ from quadlin.core.moments import Survey, Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.label_pairs import label_pairs
-from quadlin.estimators.regression.pairs import Reported, pairs_beside, pairs_first
+from quadlin.estimators.regression.pairs import Reported, label_pairs, pairs_beside, pairs_first
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.input_errors import check_survey
 from quadlin.solve.choose.automatic import RankSearch

@@ -1,12 +1,14 @@
-"""Pairs beside the low-rank part: the fit that goes on to look for them."""
+"""Pairs beside the low-rank part, of targets and of labels: the fit that looks for them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.explain.pair_report import PairReport, empty_report, report_of
+from quadlin.explain.pair_report import DEVIANCE, PairReport, empty_report, report_of
 from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.composite.pair_labels import LabelOutcome, LabelPairs
 from quadlin.solve.composite.pair_stage import (
     PairOutcome,
     PairStage,
@@ -99,3 +101,31 @@ def _robust(task: "Task", start: Reported, rows: Rows, surveyed: Survey) -> Repo
     # The way there was the search's.
     report = replace(first, pairs=second.pairs, blocks=second.blocks)
     return replace(last[0], state=state, rows=weighted, report=report)
+
+
+def label_pairs(
+    task: "Task",
+    rows: Rows,
+    surveyed: Survey,
+    warm: FitState | None,
+    on_step: Callable[[FitState], bool] | None,
+) -> Reported:
+    """Fit log-odds with pairs, or without where none are worth it, and say what was found."""
+    assert task.pairs is not None
+    outcome = LabelPairs(task.plan, task.pairs, rows, surveyed).fitted(warm, on_step)
+    return Reported(outcome.state, outcome.options, rows, report=_report(outcome, task))
+
+
+def _report(outcome: LabelOutcome, task: "Task") -> PairReport | None:
+    """Return the pairs as the search took them, and as they are beside the model with them."""
+    search, tested = outcome.search, outcome.tested
+    report = None if search is None else Reported.of(search, task).report
+    if report is None:
+        return None
+    steps = zip(report.path, outcome.deviances, strict=True)
+    report = replace(report, path=[s._replace(r2=d2) for s, d2 in steps], measure=DEVIANCE)
+    last = None if tested is None else Reported.of(tested, task).report
+    if last is None:
+        return report
+    pairs = [p._replace(share=p.share * outcome.factor) for p in last.pairs]
+    return replace(report, pairs=pairs, blocks=last.blocks)

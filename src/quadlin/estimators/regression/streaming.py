@@ -17,7 +17,6 @@ from quadlin.data import Source, is_dask
 from quadlin.data.columns.fields import given_fields
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Task
-from quadlin.estimators.regression.model_dtype import in_model_dtype
 from quadlin.estimators.regression.predicting import Predicting
 from quadlin.estimators.regression.tasks import (
     options_of,
@@ -26,6 +25,7 @@ from quadlin.estimators.regression.tasks import (
     task_of,
     units_maker_of,
 )
+from quadlin.estimators.regression.trust import in_model_dtype
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.input_errors import check_weights
 from quadlin.estimators.rows.parameters import check_options, is_asked_for, is_auto

@@ -1,4 +1,4 @@
-"""How far rows, and predictions of them, are trusted beyond the training rows."""
+"""Which rows a model takes, and how far they and their predictions are trusted."""
 
 from dataclasses import dataclass
 from math import inf
@@ -10,6 +10,7 @@ from quadlin.core.arrays import Array, namespace, unflagged
 from quadlin.core.pieces import with_data
 from quadlin.solve.fits.fit_state import FitState, trusted_predictions, trusted_range
 from quadlin.solve.lowrank.types import Options
+from quadlin.stream.stream import Stream
 
 Bounds = tuple[Array, Array]
 
@@ -81,3 +82,17 @@ def _beyond(X: Array, bounds: Bounds | None) -> Array:
         return xp.any((low > X) | (high < X), axis=1)
     beyond = (X.data < low[X.indices]) | (X.data > high[X.indices])
     return np.bincount(np.repeat(np.arange(n), np.diff(X.indptr))[beyond], minlength=n) > 0
+
+
+@unflagged
+def in_model_dtype(X: Array, caller: str, stream: Stream) -> Array:
+    """Return rows in the dtype of a stream's model; refuse those of another namespace or device."""
+    example, dtype = stream.example, stream.make_units.dtype
+    xp, device = namespace(X), "cpu" if issparse(X) else X.device
+    if example is not None and (xp, device) != (namespace(example), example.device):
+        raise ValueError(
+            f"Inputs passed to {caller}() must use the same namespace and the same device as those "
+            f"passed to fit(): {namespace(example).__name__} on {example.device}, but they are "
+            f"{xp.__name__} on {device}."
+        )
+    return X.astype(dtype, copy=False) if issparse(X) else xp.astype(X, dtype, copy=False)

@@ -21,8 +21,7 @@ from quadlin.core.units import Units
 from quadlin.solve.choose.automatic import RankSearch, Rival
 from quadlin.solve.choose.linear_choice import MANY_ROWS
 from quadlin.solve.choose.rank_climb import FIRST_RANK
-from quadlin.solve.composite.pair_composite import Beside, Composite, PairRequest
-from quadlin.solve.composite.pair_evidence import evidence_beside
+from quadlin.solve.composite.pair_composite import Beside, Composite, PairRequest, evidence_beside
 from quadlin.solve.composite.pair_split import absorbed_pairs
 from quadlin.solve.lowrank.types import Options
 from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion
