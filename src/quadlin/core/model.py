@@ -1,12 +1,13 @@
 r"""The model in standardised units, its changes, its predictions, and the user's units."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from quadlin.core.arrays import (
     Array,
     diagonal,
     lead,
+    mapped,
     namespace,
     orthonormal,
     remembered,
@@ -169,11 +170,11 @@ def _in_float64(parts: T) -> T:
 
 def in_dtype(parts: T, dtype: Any) -> T:
     """Return a model, units or a whitener with every array in a dtype."""
-    values = {f.name: getattr(parts, f.name) for f in fields(parts)}
-    arrays = {name: a for name, a in values.items() if hasattr(a, "shape")}
-    return replace(
-        parts, **{name: namespace(a).astype(a, dtype, copy=False) for name, a in arrays.items()}
-    )
+
+    def cast(a: Any) -> Any:
+        return namespace(a).astype(a, dtype, copy=False) if hasattr(a, "__dlpack__") else a
+
+    return mapped(cast, parts)  # type: ignore[no-any-return]
 
 
 def in_units(model: Model, old: Units, new: Units) -> Model:

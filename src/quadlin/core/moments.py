@@ -4,7 +4,7 @@ All of them add: the moments of two halves are those of the whole.
 """
 
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from math import inf
 from operator import add
 from typing import Any
@@ -93,7 +93,7 @@ class Moments:
         xp = namespace(self.low)
         return xp.minimum(self.low, other.low), xp.maximum(self.high, other.high)
 
-    @property
+    @cached_property
     def tau(self) -> Array:
         """Return τ = φ − 1 − κ² ≥ 0, which is zero exactly for two-valued features."""
         xp = namespace(self.phi)
@@ -109,7 +109,7 @@ class Moments:
         least = 4 * float(xp.finfo(dtype).smallest_normal)
         return (sd > 8 * eps * xp.abs(self.mean)) & (sd > least)
 
-    @property
+    @cached_property
     def differs(self) -> Array:
         """Tell which features take different values, also where their squares are rounded to 0."""
         xp = namespace(self.var)
@@ -118,7 +118,7 @@ class Moments:
         eps = float(xp.finfo(xp.float64).eps)
         return xp.astype(self.high - self.low, xp.float64) > 8 * eps * xp.abs(self.mean)
 
-    @property
+    @cached_property
     def two_valued(self) -> Array:
         """Tell which features take two values, so that their squares are linear in them."""
         return (self.tau <= TWO_VALUED * self.phi) & (self.var > 0)

@@ -3,6 +3,7 @@ diagonals of M are modelled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import log
 from typing import Any, NamedTuple
 
@@ -44,12 +45,12 @@ class Units:
     penalty_scale: Array  # (d,), ρ: the ridge weighs ρ∘w and ρρᵀ∘M̄
     rest: Array  # (d,), the rounding error of μ/σ, 0 where it hardly matters
 
-    @property
+    @cached_property
     def nu(self) -> Array:
         """Return μ/σ, the mean in standardised units."""
         return self.mean * self.scale + self.rest
 
-    @property
+    @cached_property
     def eps(self) -> float:
         """Return the rounding of numbers in these units."""
         return float(namespace(self.scale).finfo(self.scale.dtype).eps)

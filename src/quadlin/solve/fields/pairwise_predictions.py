@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quadlin.core.arrays import to_numpy
+from quadlin.core.arrays import mapped, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.model import Model, assembly_of, columns_of, evaluate
 from quadlin.core.units import Units
@@ -183,13 +183,13 @@ def _alone(model: Model, units: Units, X: Any) -> tuple[np.ndarray, np.ndarray]:
 def _restricted(model: Model, units: Units, c: np.ndarray) -> tuple[Model, Units]:
     """Return the part of a model that involves only some features."""
     part = Model(model.U[c], model.s, model.w[c], 0.0, model.free[c])
-    arrays = {k: v[c] for k, v in vars(units).items() if isinstance(v, np.ndarray)}
-    return part, replace(units, **arrays)
+    return part, mapped(lambda a: a[c] if isinstance(a, np.ndarray) else a, units)
 
 
 def _in_numpy(parts: Any) -> Any:
-    arrays = {k: v for k, v in vars(parts).items() if hasattr(v, "shape")}
-    return replace(parts, **{k: to_numpy(v).astype(np.float64) for k, v in arrays.items()})
+    return mapped(
+        lambda a: to_numpy(a).astype(np.float64) if hasattr(a, "__dlpack__") else a, parts
+    )
 
 
 def _of_side(layout: Layout, table: np.ndarray, columns: np.ndarray) -> tuple[Layout, np.ndarray]:
