@@ -12,7 +12,7 @@ from quadlin.data.columns.names import Name, position_of
 from quadlin.explain.tables import frame_of
 
 SHOWN, SHOWN_FEATURES = 3, 2000  # interactions in a line, and features up to which they are sought
-ROUNDING = 1e-6  # of the terms that an entry of M is the sum of: what is smaller is none
+ROUNDING = 1e-6  # of the terms that add up to an entry of M: smaller entries count as zero
 NOTHING = 1e-12  # of the strongest feature: eigenvectors are no surer
 
 
@@ -180,7 +180,7 @@ class Interactions:
         return [self._interaction(*sorted((i, j))) for _, i, j in sorted(heap, reverse=True)]
 
     def _together(self, i: int, others: Any) -> Any:
-        """Tell which features are of the same field as feature i, so that products vanish."""
+        """Tell which features belong to the field of feature i, so that their products are zero."""
         return (self.field[others] == self.field[i]) & (self.field[i] >= 0)
 
     def _interaction(self, i: int, j: int) -> Interaction:

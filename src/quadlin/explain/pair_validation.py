@@ -1,4 +1,7 @@
-"""How well the way of a search predicts: each fold is searched again, without the rows left out."""
+"""How well the models along the path of a search predict rows that were left out.
+
+Each fold is searched again, without its rows.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,15 +29,15 @@ def validated_path(estimator: Any, X: Any, y: Any, cv: Any, steps: int) -> list[
     for train, test in check_cv(cv, y, classifier=labels).split(X, y):
         kept = [_safe_indexing(rows, train) for rows in (X, y)]
         left_out, target = (_safe_indexing(rows, test) for rows in (X, y))
-        for step, model in enumerate(_way(clone(estimator).fit(*kept), kept, steps)):
+        for step, model in enumerate(_path(clone(estimator).fit(*kept), kept, steps)):
             loss[step] += _loss(model, left_out, target)
         constant += _constant_loss(model, kept[1], target)
     values: list[float] = (1 - loss / constant).tolist()
     return values
 
 
-def _way(chosen: Any, rows: list[Any], steps: int) -> Iterator[Any]:
-    """Yield models with the first 0, 1, … of the pairs that one has chosen; of fewer, the last."""
+def _path(chosen: Any, rows: list[Any], steps: int) -> Iterator[Any]:
+    """Yield models with the first 0, 1, … `steps` pairs of one; the last again if it has fewer."""
     pairs = [] if chosen.pairs_ is None else chosen.pairs_.pairs
     fixed = {"rank": chosen.rank_, "alpha": chosen.alpha_}
     model = chosen
@@ -54,7 +57,7 @@ def _loss(model: Any, X: Any, y: Any) -> float:
 
 
 def _constant_loss(model: Any, training: Any, y: Any) -> float:
-    """Return the same of the constant that the training rows have."""
+    """Return the same loss of the best constant for the training rows."""
     training, y = np.asarray(training), np.asarray(y)
     if not is_classifier(model):
         return float(np.sum((y - training.mean()) ** 2))

@@ -18,7 +18,7 @@ class Quality(NamedTuple):
 
     name: str  # "R²", "D²" of counts, or the score of a classifier
     value: float | None
-    how: str  # which rows it is of, and how they were used
+    how: str  # the rows it was computed from, and how they were used
     bound: bool = False  # whether the value is only a lower bound
 
     def __str__(self) -> str:

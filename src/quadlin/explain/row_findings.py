@@ -27,7 +27,7 @@ class RowFindings:
 
     edge: tuple[float, float]  # the residual's leading eigenvalue, and that of noise alone
     training_error: float  # root mean square
-    left_out_error: float | None  # the same when each row is left out; None if there is no telling
+    left_out_error: float | None  # the same when each row is left out; None if it is not known
     heavy: tuple[int, ...]  # the rows that carry most of the squared error, if they are a handful
     heavy_share: float  # of the squared error
 

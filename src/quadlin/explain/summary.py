@@ -20,7 +20,7 @@ from quadlin.solve.choose.left_out_errors import leaves_mean
 from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.fits.student import NORMAL
 
-SHOWN, SHOWN_PAIRS = 25, 10  # linear terms of a printed table, and pairs, where nobody says
+SHOWN, SHOWN_PAIRS = 25, 10  # linear terms of a printed table, and pairs, by default
 PAIRS_ARE = "The estimate of a pair is the coefficient of the product x_i·x_j in {}."
 LEVELS_ARE = (
     "Coefficients of levels, such as city=Oslo, are differences from their mean over the fitted "
@@ -58,7 +58,7 @@ class ModelSummary:
     facts : dict of str to str
         How the fit went: rows, R², rank, penalties, noise and status, in words.
     quality : Quality
-        R² as a number, and which rows it is of.
+        R² as a number, and the rows it was computed from.
     notes : list of str
         How to read the table.
     level : float
@@ -170,7 +170,7 @@ def _pairs(model: Any, top: int, tests: "Tests") -> list[Term]:
         coefficient, error = view[pair], view.std_error(*pair)
         kind = beside if pair in searched else "pair"
         if error is None and pair in searched and isclose(coefficient, searched[pair].coefficient):
-            error = searched[pair].std_error  # nothing but the pair speaks of this product
+            error = searched[pair].std_error  # only the pair contributes to this product
         name = product_name(*pair)
         terms.append(tests.term(name, kind, *pair, coefficient, nan if error is None else error))
     return terms

@@ -155,7 +155,7 @@ def _new_file(target: Path) -> tuple[BinaryIO, Path]:
 
 
 def _remove_stale(target: Path) -> None:
-    """Remove the temporary files of the target that nobody is writing."""
+    """Remove temporary files of the target that no process is writing."""
     for name in os.listdir(target.parent):
         if not (name.startswith(f".{target.name}.") and name.endswith(TEMPORARY)):
             continue

@@ -63,7 +63,7 @@ class Fitted:
 
     @property
     def is_begun(self) -> bool:
-        """Tell whether there is a model: the constant of a fit that was interrupted is none."""
+        """Tell whether there is a model, and not only the constant with which every fit begins."""
         return self.status is not Status.interrupted or self.state.has_steps
 
     def interrupted(self) -> "Fitted":
@@ -134,7 +134,7 @@ class Fitted:
 
     @property
     def prediction_bounds(self) -> tuple[float, float] | None:
-        """Return how far predictions are trusted; None where they are as they come."""
+        """Return how far predictions are trusted; None if they are not limited."""
         return None if self.is_exact else self._trust.predictions
 
     @cached_property
@@ -151,7 +151,7 @@ class Fitted:
         return outside | (f != self.limited(f))
 
     def limited(self, f: Array) -> Array:
-        """Return predictions where they are trusted."""
+        """Return predictions within the bounds in which they are trusted."""
         return f if self.is_exact else self._trust.limited(f)
 
     @property
@@ -202,7 +202,7 @@ class Fitted:
     def predict_mean(self, X: Array, bounded: bool = True) -> Array:
         """Return the means of targets at rows that were `clipped`: of counts, the exponential.
 
-        `bounded` holds them where they are trusted.
+        `bounded` limits them to where they are trusted.
         """
         f = self.predict(X, clip=False)
         if self.stream.options.loss != "poisson":

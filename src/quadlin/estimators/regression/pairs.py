@@ -98,7 +98,7 @@ def _robust(task: "Task", start: Reported, rows: Rows, surveyed: Survey) -> Repo
     first, second = start.report, last[0].report
     assert first is not None
     assert second is not None
-    # The way there was the search's.
+    # The path is the one of the search.
     report = replace(first, pairs=second.pairs, blocks=second.blocks)
     return replace(last[0], state=state, rows=weighted, report=report)
 

@@ -17,10 +17,10 @@ Bounds = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Trust:
-    """Where features and predictions are held; None where they are as they come."""
+    """The bounds of features and predictions; None where they are not limited."""
 
     features: Bounds | None
-    far: Bounds | None  # beyond what values are far outside, however many rows the model had
+    far: Bounds | None  # values beyond these are far outside, however many rows the model had
     predictions: tuple[float, float] | None
 
     def outside(self, X: Array) -> Array:
@@ -57,9 +57,9 @@ class Trust:
 def trust_of(state: FitState, options: Options, n_rows: int) -> Trust:
     """Return how far the model of a state is trusted.
 
-    Lines grow only as their features do. Squares and products may be absurd at a row that is not
-    even far outside in any of its features, if these are correlated: their predictions have bounds
-    of their own. So have means of counts, which are held on the scale of logarithms.
+    Linear terms grow only as their features do. Squares and products may be absurd at a row that is
+    not even far outside in any of its features, if these are correlated: their predictions have
+    bounds of their own. Means of counts have bounds on the scale of logarithms.
     """
     lines = state.model.s.shape[0] == 0 and options.loss != "poisson"
     rows_per_parameter = n_rows / max(1, state.n_parameters(options))

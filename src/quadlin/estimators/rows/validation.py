@@ -70,7 +70,7 @@ def float_types(X: Any) -> tuple[Any, Any]:
 
 
 def checked_weight(weight: Any, y: Array) -> Array | None:
-    """Return the weights as float64 beside y, or None where there are none."""
+    """Return the weights in float64, on the device of y; None if there are none."""
     if weight is None:
         return None
     xp = namespace(y)
@@ -108,7 +108,7 @@ def validated_numbers(
 
 @contextmanager
 def clear_errors(X: Any = None) -> Iterator[None]:
-    """Say where and what to do, where scikit-learn only says what is wrong with X."""
+    """Add to the errors of scikit-learn where in X the problem is, and what to do."""
     try:
         yield
     except ValueError as error:
@@ -153,7 +153,7 @@ def _first(is_bad: Callable[[np.ndarray], np.ndarray], X: Any) -> str:
 
 
 def refuse_unusable(X: Any, y: Any, weight: Any) -> None:
-    """Refuse rows that are no table or masked, and targets that are text, dates or missing."""
+    """Refuse rows that are not a table or are masked, and targets that are not numbers."""
     refuse_no_table(X)
     refuse_rounded_integers(X)
     for values, name in ((X, "X"), (y, "y"), (weight, "sample_weight")):
@@ -169,7 +169,7 @@ def refuse_missing_targets(y: Any) -> None:
         return
     try:
         values = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError):  # scikit-learn has words for these
+    except (TypeError, ValueError, RuntimeError):  # scikit-learn refuses these by itself
         return
     bad = ~np.isfinite(values)
     if values.ndim not in (1, 2) or not bad.any():
@@ -213,7 +213,7 @@ def refuse_masked(values: Any, name: str) -> None:
 
 
 def refuse_no_table(X: Any) -> None:
-    """Refuse rows that are no table of numbers or text, where scikit-learn has no words."""
+    """Refuse rows that are not a table, of kinds for which scikit-learn has no clear error."""
     kind, dtype = type(X).__name__, getattr(X, "dtype", None)
     shape = getattr(X, "shape", None)
     if isinstance(X, dict | set) or hasattr(X, "__next__"):

@@ -22,7 +22,7 @@ from quadlin.solve.lowrank.types import Options
 
 SHRINKAGE = 0.1  # of the unrestricted optimum, as a share of the mean eigenvalue
 LOST = 64  # times the rounding of a diagonal: what a prediction may lose by it
-ROUNDING = 1e-12  # of the largest eigenvalue of a Gram matrix: what is smaller is none
+ROUNDING = 1e-12  # of the largest eigenvalue of a Gram matrix: smaller ones count as zero
 
 
 class Landscape:
@@ -113,7 +113,7 @@ class Landscape:
         return [self.factors(f.L, f.signs) for f in optima]
 
     def optimum(self) -> np.ndarray:
-        """Return the best M of any rank, shrunk where few rows speak for it."""
+        """Return the best M of any rank, shrunk where few rows determine it."""
         shrunk = self.values + SHRINKAGE * np.sum(self.values) / max(1, len(self.values))
         beta = self.unit**2 * (self.R.T @ (self.t / shrunk))
         M, (i, j) = np.zeros((self.d, self.d)), self.pairs
