@@ -21,19 +21,17 @@ from quadlin.estimators.machines.factorization import FactorizationMachineRegres
 from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.export.checks import (
+from quadlin.export.parts import (
     check_draws,
     check_pairs,
+    check_params,
     check_uncertainty,
     fields_of,
     fill_of,
-    refuse_pickle_name,
-)
-from quadlin.export.plain_values import (
-    check_params,
     labels_of,
     labels_record,
     params_record,
+    refuse_pickle_name,
     set_params,
 )
 from quadlin.export.record import EncoderRecord, ModelRecord, PairsRecord, ScoresRecord

@@ -14,7 +14,7 @@ from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.rows.columns import Columns
 from quadlin.explain.pair_blocks import PairBlock
 from quadlin.explain.pair_report import DEVIANCE, VARIANCE, Exchange, Pair, PairReport, PathStep
-from quadlin.export.checks import distinct
+from quadlin.export.parts import distinct
 from quadlin.solve.fields.gibbs import Draws
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.storage.serialise import AnyJSON

@@ -8,8 +8,7 @@ import numpy as np
 from quadlin.core.version import __version__
 from quadlin.estimators.signals.phase import PhaseRetriever, search_effort
 from quadlin.estimators.signals.sensing import MatrixSensing
-from quadlin.export.checks import distinct
-from quadlin.export.plain_values import assign_params, params_record
+from quadlin.export.parts import assign_params, distinct, params_record
 from quadlin.solve.lowrank.types import Record, Status
 from quadlin.storage.serialise import AnyJSON, Deserialiser, serialise
 from quadlin.storage.tensor_file import JSON

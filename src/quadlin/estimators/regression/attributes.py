@@ -48,6 +48,7 @@ class FittedAttributes:
 
     fitted_: Fitted  # everything that was learned; tools such as `save` read it
     n_features_in_: int
+    extrapolation: str = "free"  # of estimators without the parameter
 
     def interaction(self, first: Name, second: Name) -> float:
         """Return the coefficient of x_i·x_j in y.
@@ -232,6 +233,10 @@ class FittedAttributes:
         fitted = self._fitted("standard deviations")
         if fitted.draws is None:
             require_law(fitted, self, "Standard deviations of predictions")
+
+    def _trusted(self, X: Array) -> tuple[Array, int]:
+        """Return rows as `predict` uses them, and how many of them are held at a bound."""
+        return self.fitted_.clipped(X) if self.extrapolation == "clip" else (X, 0)
 
     def _law(self) -> Uncertainty:
         return require_law(self._fitted("standard errors"), self)

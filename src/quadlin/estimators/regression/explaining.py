@@ -7,7 +7,6 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from quadlin.core.arrays import Array
 from quadlin.core.messages import Message, each_warning_once
 from quadlin.estimators.regression.attributes import FittedAttributes
 from quadlin.estimators.regression.fitted import Fitted
@@ -23,8 +22,6 @@ from quadlin.storage.atomic import atomic_write
 
 class Explaining(FittedAttributes):
     """What a fitted estimator says about its model."""
-
-    extrapolation: str = "free"  # of estimators without the parameter
 
     def summary(
         self,
@@ -178,10 +175,6 @@ class Explaining(FittedAttributes):
         blocks = (self._trusted(X)[0] for X in blocks_to_predict(self, X, self.fitted_.columns))
         bounds = self.fitted_.prediction_bounds if self.extrapolation == "clip" else None
         return contributions_of(model, self.fitted_.state, blocks, asked, index, bounds)
-
-    def _trusted(self, X: Array) -> tuple[Array, int]:
-        """Return rows as `predict` uses them, and how many of them are held at a bound."""
-        return self.fitted_.clipped(X) if self.extrapolation == "clip" else (X, 0)
 
     def report(
         self,
