@@ -39,6 +39,12 @@ class Chunk:
             return float(self.X.shape[0])
         return float(namespace(self.weight).sum(self.weight))
 
+    def between(self, start: int, stop: int) -> "Chunk":
+        """Return the rows [start, stop), as views."""
+        part = slice(start, stop)
+        y, weight = (None if v is None else v[part] for v in (self.y, self.weight))
+        return Chunk(_rows(self.X, part), y, weight)
+
     def at(self, index: Array) -> "Chunk":
         """Return the rows at these positions, copied."""
 
@@ -199,12 +205,7 @@ class MemorySource(RowSource):
 
     def between(self, start: int, stop: int) -> Chunk:
         """Return the rows [start, stop), as views."""
-        part = slice(start, stop)
-        return Chunk(
-            _rows(self.X, part),
-            None if self.y is None else self.y[part],
-            None if self.weight is None else self.weight[part],
-        )
+        return Chunk(self.X, self.y, self.weight).between(start, stop)
 
 
 def even_cuts(n: int, count: int) -> list[tuple[int, int]]:

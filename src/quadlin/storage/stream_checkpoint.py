@@ -41,7 +41,7 @@ class StreamCheckpoint:
             done += n
             if first < n:
                 self.whole, self.seen = False, done
-                yield chunk if first == 0 else _tail(chunk, first)
+                yield chunk if first == 0 else chunk.between(first, n)
         if done < skip:
             raise CheckpointError(
                 f"{self.path} was written after more rows than there are now. {START_AGAIN}"
@@ -109,9 +109,3 @@ def checkpointed_stream(
     finally:
         if checkpoint.seen and checkpoint.whole:
             checkpoint.note(now=True)
-
-
-def _tail(chunk: Chunk, first: int) -> Chunk:
-    """Return the rows of a chunk from position `first` on."""
-    weight = None if chunk.weight is None else chunk.weight[first:]
-    return Chunk(chunk.X[first:, :], chunk.y[first:], weight)

@@ -136,9 +136,7 @@ class Stream(Beginning):
         piece = max(2 * self.options.rank + 2, n // PIECES) if self.strict else n
         while start < n:
             stop = min(n, start + self.goal - self._gathered, start + piece)
-            part = slice(start, stop)
-            weight = None if chunk.weight is None else chunk.weight[part]
-            self._take(Chunk(chunk.X[part, :], chunk.y[part], weight))
+            self._take(chunk.between(start, stop))
             start = stop
         self.tally = self.tally + Tally.of(chunk)
 
