@@ -66,13 +66,10 @@ def test_two_valued_features_have_squares_where_there_is_no_linear_part():
     y = X[:, 0] ** 2 + X[:, 1] + 0.1 * rng.standard_normal(200)
     without = SecondOrderRegressor(1, fit_linear=False, alpha=0.0, random_state=0).fit(X, y)
     assert without.has_diagonal_.all()
-    assert "squares that equal linear terms" not in without.diagnose()
-    assert (
-        "1 two-valued (x1) have squares that take the place of the linear term"
-        in without.diagnose()
-    )
+    assert "squares equal linear terms" not in without.diagnose()
+    assert "1 two-valued (x1): squares take the place of linear terms" in without.diagnose()
     with_w = SecondOrderRegressor(1, alpha=0.0, random_state=0).fit(X, y)
-    assert "1 two-valued (x1) have squares that equal linear terms" in with_w.diagnose()
+    assert "1 two-valued (x1): squares equal linear terms" in with_w.diagnose()
 
 
 def test_a_budget_of_passes_that_ran_out_is_not_a_matter_of_steps():
@@ -115,4 +112,4 @@ def test_one_outlier_is_one_row():
     y = X[:, 0] + rng.normal(size=200)
     y[43] += 1e4
     model = SecondOrderRegressor(rank=0, alpha=0, pairs=None).fit(X, y)
-    assert "of the squared error is that of row 43 (from 0)" in model.diagnose(X, y)
+    assert "of the squared error comes from row 43 (counted from 0)" in model.diagnose(X, y)

@@ -1,4 +1,4 @@
-"""What a person should know about a fit, in words and numbers."""
+"""The diagnosis of a fit, in words and numbers, with advice."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ LEFT_OVER = 2.0  # times the noise level: a component of the residual that is wo
 NOTHING_LEFT = 1e-12  # of the constant model's loss
 OVERFITTED = 1.5  # times the error on the rows of the fit, of the error on rows left out
 MANY_ROWS, FEW_ROWS = 100, 6  # fewer rows that carry a fourth moment are outliers
-SHARED = "the penalty alone decides how such columns share their effect. Drop a column."
+SHARED = "the penalty alone divides the effect between such columns. Drop a column."
 NOT_UNIQUE = Message("single coefficients are not unique. Drop a column, or set {alpha=} above 0.")
 COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a linear dependence
 
@@ -36,11 +36,11 @@ def diagnosis(
     loss: str = "squared",
     automatic: bool = False,
 ) -> str:
-    """Say what there is to say about features, rows, errors, rank and how the fit ended.
+    """Describe the status, features, rows, errors and rank of a fit, with advice.
 
-    `advice` is about the status. `effective` is (Σω)²/Σω², the number of equally weighted rows that
-    say as much. `findings` are there only when there are rows to look at. `automatic` is a fit
-    whose penalties were chosen from the rows.
+    `advice` is that about the status. `effective` is (Σω)²/Σω², the number of equally weighted rows
+    with the same information. `findings` is None without rows. `automatic` tells whether the
+    penalties were chosen from the rows.
     """
     penalised, robust = any(options.alpha) or automatic, loss == "huber"
     dof = state.n_parameters(options)
@@ -58,15 +58,15 @@ def diagnosis(
     outliers = _outliers(state, rows, findings, loss)
     lines += outliers
     lines += _errors(findings, state, automatic)
-    if not outliers or robust:  # which hide what the components are worth
+    if not outliers or robust:  # outliers hide how large the components are
         lines += _rank(state, rows, penalised, None if findings is None else findings.edge)
     return Message.joined(lines, "\n")
 
 
 def _outliers(state: FitState, rows: int, findings: RowFindings | None, loss: str) -> list[str]:
-    """Tell of a handful of targets that dominate squared errors, and which rows they are.
+    """Name the rows whose targets dominate squared errors, if they are a handful.
 
-    Labels and counts have a likelihood of their own.
+    Labels and counts are not fitted by squared errors.
     """
     if loss not in ("squared", "huber"):
         return []
@@ -79,7 +79,7 @@ def _outliers(state: FitState, rows: int, findings: RowFindings | None, loss: st
         numbers = ", ".join(map(str, findings.heavy))
         share = findings.heavy_share
         which = f"row{'s' * (len(findings.heavy) > 1)} {numbers}"
-        line = f"outliers: {share:.0%} of the squared error is that of {which} (from 0)."
+        line = f"outliers: {share:.0%} of the squared error comes from {which} (counted from 0)."
     if loss == "huber":
         return [line]
     advice = Message("Check them, or use {loss=huber}.")
@@ -87,7 +87,7 @@ def _outliers(state: FitState, rows: int, findings: RowFindings | None, loss: st
 
 
 def _errors(findings: RowFindings | None, state: FitState, automatic: bool) -> list[str]:
-    """Tell the error on the rows beside that on rows left out: overfitting is the gap."""
+    """Compare the error on the rows with that on rows left out: the difference is overfitting."""
     if findings is None or findings.left_out_error is None:
         return []
     inside, outside = findings.training_error, findings.left_out_error
@@ -96,7 +96,7 @@ def _errors(findings: RowFindings | None, state: FitState, automatic: bool) -> l
     if outside <= max(OVERFITTED * inside, NOTHING_LEFT**0.5 * sd):
         return [line]
     worse = " It is worse than the mean of the targets." if outside > sd else ""
-    gap = f"The gap is overfitting.{worse}"
+    gap = f"The difference is overfitting.{worse}"
     if automatic:
         return [Message.joined([line, gap, "Leave out features that do not matter, or add rows."])]
     advice = Message("Use {alpha=auto} to choose the penalties.")
@@ -106,37 +106,37 @@ def _errors(findings: RowFindings | None, state: FitState, automatic: bool) -> l
 def _features(state: FitState, names: Sequence[str], fit_linear: bool) -> list[str]:
     report = mip_report(state.features, names, state.units.scale.dtype)
     lines = []
-    says = {
-        "constant": "carry no information and were left out",
-        "two-valued": "have squares that equal linear terms: M has no diagonal there",
-        "nearly two-valued": "have squares that can hardly be told from the linear term",
+    meanings = {
+        "constant": "without information, and left out",
+        "two-valued": "squares equal linear terms, so M has no diagonal there",
+        "nearly two-valued": "squares can hardly be distinguished from linear terms",
     }
     if not fit_linear:  # then the squares are all there is
-        says |= dict.fromkeys(
+        meanings |= dict.fromkeys(
             ("two-valued", "nearly two-valued"),
-            "have squares that take the place of the linear term, which is not fitted",
+            "squares take the place of linear terms, which are not fitted",
         )
-    for kind, meaning in says.items():
+    for kind, meaning in meanings.items():
         alike = [name for name, k in zip(report.names, report.kind, strict=True) if k == kind]
         if alike:
-            lines.append(f"features: {len(alike)} {kind} ({listed(alike)}) {meaning}.")
+            lines.append(f"features: {len(alike)} {kind} ({listed(alike)}): {meaning}.")
     return lines or ["features: all vary, and their squares differ from linear terms."]
 
 
 def _correlation(
     state: FitState, names: Sequence[str], groups: Sequence[np.ndarray], penalised: bool
 ) -> list[str]:
-    """Tell of correlation, and of dependences but those of one-hot groups, which are settled."""
+    """Describe correlation, and linear dependences other than those within one-hot groups."""
     if isinstance(state.white, Identity):
         return ["correlation: none that matters, or not tested."]
     varies = to_numpy(state.units.scale) > 0
     if not varies.any():
         return ["correlation: none, because no feature varies."]
     if not isinstance(state.white, Full):
-        return ["correlation: found, and whitened by a low-rank model of it."]
+        return ["correlation: some, whitened by a low-rank model of it."]
     values, vectors = to_numpy(state.white.values), to_numpy(state.white.V)
     condition = float(values.max() / max(values[values >= COLLINEAR].min(), COLLINEAR))
-    lines: list[str] = [f"correlation: found and whitened; condition number {condition:.1e}."]
+    lines: list[str] = [f"correlation: some, whitened; condition number {condition:.1e}."]
     null = varies[:, None] * vectors[:, values < COLLINEAR]
     for group in groups:
         constant = np.sqrt(to_numpy(state.features.var)[group])
@@ -206,7 +206,7 @@ def _rank(
     strong = int(xp.sum(xp.astype(xp.abs(model.s) > SIGNIFICANT * edge, xp.int64)))
     lines: list[str] = []
     exact = state.history[-1].loss <= NOTHING_LEFT * state.history[0].loss
-    if strong < k and not penalised:  # shrunk components say less
+    if strong < k and not penalised:  # shrunk components may look like noise
         lines.append(
             Message(
                 "rank: {strong} of {k} components stand out from the noise; the rank may be too "

@@ -1,4 +1,4 @@
-"""What a search for pairs reports: the pairs, how sure the rows are of them, and the way there."""
+"""The report of a search for pairs: the pairs, their standard errors, and the path to them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,11 +20,11 @@ from quadlin.solve.pairs.pair_search import PairSearch
 VARIANCE, DEVIANCE = "R²", "D²"
 SHOWN = 20  # pairs of a printed table
 SHOWN_EXCHANGES = 3
-NOTHING = 1e-200  # variance of a coefficient of which the rows say nothing
+NOTHING = 1e-200  # variance of a coefficient that the rows do not determine
 
 
 class Pair(NamedTuple):
-    """Two features whose product belongs into the model; twice the same feature is its square."""
+    """Two features whose product is in the model; the same feature twice is its square."""
 
     first: str
     second: str
@@ -37,7 +37,7 @@ class Pair(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """Two pairs of which either could stand for the other."""
+    """Two pairs, either of which could replace the other."""
 
     taken: tuple[str, str]
     other: tuple[str, str]
@@ -62,7 +62,7 @@ class PairReport:
         In the order of entry: `first`, `second`, `coefficient`, `std_error`, `t`, `p`, `share`,
         `order`.
     exchangeable : list of Exchange
-        Pairs that could stand for each other: the criterion differs by less than 6.
+        Pairs that could replace each other: the criterion differs by less than 6.
     path : list of PathStep
         The criterion and R² with the first 0, 1, … pairs.
     low_rank : bool
@@ -164,7 +164,7 @@ class PairReport:
             notes.append(printable(words))
         if len(self.exchangeable) > SHOWN_EXCHANGES:
             notes.append(
-                f"{len(self.exchangeable) - SHOWN_EXCHANGES} more pairs could be exchanged."
+                f"{len(self.exchangeable) - SHOWN_EXCHANGES} more pairs could be replaced."
             )
         if self.at_limit:
             notes.append(f"The search ended at its limit of {len(self.path) - 1} pairs.")
@@ -184,7 +184,7 @@ def report_of(
     tested: tuple[PairSearch, PairFit] | None = None,
     low_rank: bool | None = None,
 ) -> PairReport:
-    """Return what a search says in the user's units, its coefficients of other rows if `tested`.
+    """Return the report of a search in the user's units, with the coefficients of `tested`.
 
     `low_rank` tells whether something of low rank is left; None looks for it.
     """
@@ -214,13 +214,13 @@ def report_of(
 
 
 def empty_report(n_features: int, n_candidates: int, n_rows: int, r2: float) -> PairReport:
-    """Return what is to say where no pair is worth it; `r2` is that of the model without pairs."""
+    """Return the report of a search that took no pair; `r2` is that of the model without pairs."""
     path = [PathStep(0, 0.0, r2)]
     return PairReport([], [], path, False, n_rows, n_features, n_candidates, False, None)
 
 
 def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairReport | None:
-    """Return what a stream says of its pairs: sought in its first batch, and fitted to all rows.
+    """Return the report of a stream: pairs found in its first batch, and fitted to all rows.
 
     None if there was no search, or if the stream went on with M as a whole. Standard errors take
     the noise as equal in all rows; of labels they are those of the information matrix.
@@ -275,13 +275,13 @@ def _pairs(
     errors: RobustErrors,
     entry: np.ndarray,
 ) -> list[Pair]:
-    """Return pairs in the user's units; NaN where the rows say nothing of a product."""
+    """Return pairs in the user's units; NaN where the rows do not determine a product."""
     scale = to_numpy(units.scale).astype(float)
     factor = units.target.scale * scale[i] * scale[j]
-    says = (factor > 0) & (errors.unit_variance > NOTHING)
-    coefficient, std = (np.where(says, factor * a, np.nan) for a in (coef, errors.std))
-    p = np.where(says, 2 * np.exp(errors.log_tail(coef)), np.nan)
-    variance = np.where(says, errors.unit_variance, np.nan)
+    determined = (factor > 0) & (errors.unit_variance > NOTHING)
+    coefficient, std = (np.where(determined, factor * a, np.nan) for a in (coef, errors.std))
+    p = np.where(determined, 2 * np.exp(errors.log_tail(coef)), np.nan)
+    variance = np.where(determined, errors.unit_variance, np.nan)
     share = coef**2 / variance / power
     numbers = np.stack([coefficient, std, coefficient / std, p, share], axis=1).tolist()
     places = zip(i.tolist(), j.tolist(), numbers, entry.tolist(), strict=True)

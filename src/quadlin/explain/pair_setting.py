@@ -1,4 +1,4 @@
-"""What a search for pairs needs beside the rows, and which rows have a part in it."""
+"""What a search for pairs needs besides the rows, and which rows it uses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from quadlin.solve.pairs.pair_sums import residual_squares
 
 
 def first_half(n_rows: int) -> np.ndarray:
-    """Return which of the rows are searched when the others are for tests: by a hash of numbers.
+    """Return which rows are searched, by a hash of their numbers; the others are for tests.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def first_half(n_rows: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PairSetting:
-    """What a search needs beside the rows."""
+    """What a search needs besides the rows."""
 
     source: Source
     groups: Sequence[np.ndarray]
