@@ -91,8 +91,8 @@ class Threads(Engine):
     """Sums parts of the rows in threads, and adds the sums of the parts in the order of the rows.
 
     The parts do not depend on the number of threads, so the result is always the same to the last
-    bit. Each thread uses one thread of the linear algebra library. Threads end with each sum: a
-    fork can lose none, and none spins while it waits. A single part needs no other thread.
+    bit. Each thread uses one thread of the linear algebra library. Threads end with each sum, so
+    that a fork loses none and none spins while it waits. A single part needs no other thread.
 
     Examples
     --------

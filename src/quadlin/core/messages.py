@@ -56,8 +56,9 @@ class Message(str):
     """A text whose ``{placeholders}`` may be options: as a `str` it is written for Python.
 
     ``{rank=}`` is the option `rank`, with the value `rank` if that is given, and ``{alpha=1}`` an
-    option with its value. Another front end, such as the command line, renders the same options in
-    its own way. Control characters in names and paths are escaped.
+    option with its value (a text, or a number without a point). Another front end, such as the
+    command line, renders the same options in its own way. Control characters in names and paths are
+    escaped.
 
     Examples
     --------

@@ -243,7 +243,7 @@ def surveyed(chunk: Chunk) -> Survey:
 
 
 def survey(rows: Rows) -> Survey:
-    """Return all that must be known before a fit: one pass."""
+    """Return the survey of all rows: one pass."""
     return rows.reduce(surveyed)
 
 

@@ -56,8 +56,8 @@ def residuals(loss: Quadratic, L: np.ndarray, signs: np.ndarray) -> np.ndarray:
 def losses(loss: Quadratic, L: np.ndarray, r: np.ndarray) -> np.ndarray:
     """Return bounds (m,) of |r|², which allow for rounding, of m factors (m, d, k).
 
-    Without them M would grow for ever in directions in which the rows do not vary: there, R is
-    nothing but rounding, which M could be fitted to.
+    Without them M would grow forever in directions in which the rows do not vary: there, R is only
+    rounding, and M would be fitted to it.
     """
     size = np.linalg.norm(r, axis=1)
     bounds: np.ndarray = (size + np.sum(L**2, axis=2) @ loss.rounding) ** 2
@@ -67,9 +67,10 @@ def losses(loss: Quadratic, L: np.ndarray, r: np.ndarray) -> np.ndarray:
 def descended(
     loss: Quadratic, starts: Sequence[SignedFactors], steps: int, gain: float = GAIN
 ) -> list[SignedFactors]:
-    """Take so many steps from each start at most, until one lowers the loss by a share `gain`.
+    """Take at most `steps` steps from each start, until one lowers the loss by no more than `gain`.
 
-    All starts have the same rank. Memory: a stack of matrices, at most 2²⁰ numbers of them or one.
+    `gain` is a share of the loss. All starts have the same rank. Memory: a stack of matrices, at
+    most 2²⁰ numbers of them or one.
     """
     if not starts:
         return []
