@@ -154,3 +154,14 @@ def test_a_model_fitted_in_python_remembers_its_source(run):
     save(model, "m.st")
     assert load("m.st").fitted_.columns.csv == source.csv
     assert json.loads(run("evaluate", "m.st", "t.csv", "--json"))["weight"] == "w"
+
+
+def test_predict_advises_codes_for_the_fit_only(run, monkeypatch):
+    table().drop(columns=["w", "city"]).to_csv("t.csv", index=False)
+    run("fit", "t.csv", *FIT)
+    rows = table().drop(columns=["w", "city"]).astype(object)
+    rows.loc[190, "age"] = "B7"
+    rows.to_csv("late.csv", index=False)
+    monkeypatch.setattr("quadlin.data.sources.csv_text.CSV_BLOCK", 1 << 10)
+    told = run("predict", "m.st", "late.csv", "-q", "-o", "p.csv", code=1)
+    assert "give --na B7 if it is missing, or fit with --categorical age if these are codes" in told

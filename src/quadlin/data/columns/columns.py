@@ -82,6 +82,12 @@ def drop_it(name: Any) -> Phrase:
     return Phrase("drop the column", exclude)
 
 
+def as_codes(name: Any) -> Phrase:
+    """Return the advice to take the values of a column as codes, which `predict` cannot do."""
+    option = Option("categorical_features", [str(name)])
+    return Phrase(f"give {option}", Message("fit with {option}", option=option))
+
+
 def identifier_advice(name: Any, levels: int, rows: int, once: bool) -> Message:
     """Say that a text column has too many levels to learn from, perhaps another in every row."""
     return Message(

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from quadlin.core.messages import Message, Option
+from quadlin.data.columns.columns import as_codes
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.sources.arrow_batches import arrow
 
@@ -104,14 +105,13 @@ def _numbers(column: Any, name: str, dialect: Any, what: str, row: int) -> Any:
     if place >= 0:
         raise SourceError(
             Message(
-                "Column {name!r} of {what} looks like a number in its first rows, but in row "
-                "{row} (counted from 0) it holds {value!r}. Correct it, or give "
-                "{categorical_features=} if these are codes.",
+                "Column {name!r} of {what} looks like a number in its first rows, but in row {row} "
+                "(counted from 0) it holds {value!r}. Correct it, or {codes} if these are codes.",
                 name=name,
                 what=what,
                 row=row + place,
                 value=column[place].as_py()[:80],
-                categorical_features=[name],
+                codes=as_codes(name),
             )
         )
     signs = SPACES if dialect.thousands == " " else dialect.thousands

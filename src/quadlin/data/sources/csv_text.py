@@ -8,6 +8,7 @@ from io import StringIO
 from typing import Any
 
 from quadlin.core.messages import Message, Option
+from quadlin.data.columns.columns import as_codes
 from quadlin.data.columns.errors import SourceError, first_line
 from quadlin.data.sources.arrow_batches import ADVICE, arrow
 from quadlin.data.sources.csv_cells import checked_signs
@@ -269,11 +270,11 @@ def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Di
     cell = match[4].rstrip("'").strip()
     return Message(
         "Column {name!r} of {what} looks like {kind} in its first rows, but{row} it holds "
-        "'{value}. Correct it{missing}, or give {categorical} if these are codes.",
+        "'{value}. Correct it{missing}, or {codes} if these are codes.",
         missing=Message(", give {na} if it is missing", na=Option("na", [cell]))
         if len(cell) <= LONGEST_MARK
         else "",
-        categorical=Option("categorical_features", [name]),
+        codes=as_codes(name),
         name=name,
         what=what,
         kind=kind,

@@ -4,7 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message, Option, Phrase
+from quadlin.data.columns.columns import as_codes
 from quadlin.data.sources.csv_cells import SPACES, grouped_number
 
 # Groups with spaces or apostrophes, and commas or points anywhere: 1 234,5 and 1,5 and 1.234,5.
@@ -44,7 +45,7 @@ def odd_numbers(name: str, cells: Sequence[str], dialect: Any, points: bool) -> 
     odd = [cell for cell in cells if UNUSUAL.search(cell.replace(usual, "", 1))]
     if not odd or not all(NUMBER.search(cell) for cell in cells):
         return None
-    codes = Option("categorical_features", [name])
+    codes = as_codes(name)
     if dialect.thousands is not None:
         return _wrong_groups(odd, dialect, codes)
     sign = next((sign for sign in "'’_" if sign in odd[0]), " ")
@@ -58,7 +59,7 @@ def odd_numbers(name: str, cells: Sequence[str], dialect: Any, points: bool) -> 
     return _with_commas(odd, cells, points)
 
 
-def _wrong_groups(cells: Sequence[str], dialect: Any, codes: Option) -> Message:
+def _wrong_groups(cells: Sequence[str], dialect: Any, codes: Phrase) -> Message:
     if dialect.decimal is None and _are_grouped(cells, dialect.thousands, ","):
         return Message(
             "holds numbers with commas, such as {example!r}. Give {remedy} if the comma is the "
@@ -68,46 +69,44 @@ def _wrong_groups(cells: Sequence[str], dialect: Any, codes: Option) -> Message:
         )
     return Message(
         "holds numbers such as {example!r}, in which {thousands} does not separate groups of three "
-        "digits. Correct them, or give {categorical} if these are codes.",
+        "digits. Correct them, or {codes} if these are codes.",
         example=cells[0],
         thousands=Option("thousands", dialect.thousands),
-        categorical=codes,
+        codes=codes,
     )
 
 
-def _with_spaces(cells: Sequence[str], sign: str, dialect: Any, codes: Option) -> Message | None:
+def _with_spaces(cells: Sequence[str], sign: str, dialect: Any, codes: Phrase) -> Message | None:
     point = _are_grouped(cells, sign, dialect.decimal or ".")
     if not point and (dialect.decimal is not None or not _are_grouped(cells, sign, ",")):
         return None
     comma = "" if point else " and {comma}"
     return Message(
         f"holds numbers with {WORDS[sign]}, such as {{example!r}}. Give {{remedy}}{comma} if these "
-        "separate thousands, or {categorical} if these are codes.",
+        "separate thousands, or {codes} if these are codes.",
         example=cells[0],
         remedy=Option("thousands", sign),
         comma=Option("decimal", ","),
-        categorical=codes,
+        codes=codes,
     )
 
 
-def _with_points(cells: Sequence[str], dialect: Any, codes: Option) -> Message | None:
+def _with_points(cells: Sequence[str], dialect: Any, codes: Phrase) -> Message | None:
     grouped = _are_grouped(cells, ".", ",")
     if dialect.decimal is None:  # 1.234.567, but not 15.06.2024
         text = "holds numbers with points, such as {example!r}. Give {remedy} if they separate "
-        text += "thousands, or {categorical} if these are codes."
+        text += "thousands, or {codes} if these are codes."
         remedy = Option("thousands", ".")
-        return (
-            Message(text, example=cells[0], remedy=remedy, categorical=codes) if grouped else None
-        )
+        return Message(text, example=cells[0], remedy=remedy, codes=codes) if grouped else None
     start = "Give {remedy} if they separate thousands, leave" if grouped else "Leave"
     return Message(
         "holds numbers with points, such as {example!r}, but {comma} says that the comma is the "
-        f"decimal point. {start} out {{decimal}} if they are decimal points, or give "
-        "{categorical} if these are codes.",
+        f"decimal point. {start} out {{decimal}} if they are decimal points, or "
+        "{codes} if these are codes.",
         example=cells[0],
         comma=Option("decimal", ","),
         decimal=Option("decimal"),
-        categorical=codes,
+        codes=codes,
         **({"remedy": Option("thousands", ".")} if grouped else {}),
     )
 
