@@ -422,3 +422,29 @@ def test_separators_that_end_rows_but_not_the_header_are_named(tmp_path):
     path = written(tmp_path, "a,y\n1,2,\n3,4,\n")
     with pytest.raises(SourceError, match="If a separator ends each row, let one end the header"):
         open_source(path, target="y")
+
+
+def test_columns_without_names_are_left_out_however_many_there_are(tmp_path):
+    path = written(tmp_path, "a,y,,,\n1,2,,,\n3,4,,,\n")  # as Excel writes them
+    with pytest.warns(UserWarning, match="3 columns have no name, as if separators were repeated"):
+        source = open_source(path, target="y")
+    assert source.names == ("a",)
+    with pytest.warns(UserWarning, match="3 columns have no name"):
+        stream = open_source(io.BytesIO(path.read_bytes()), format="csv", target="y")
+    for rows in (source, stream):
+        np.testing.assert_array_equal(rows_of(rows)[0], [[1], [3]])
+    path = written(tmp_path, "a  b   y\n1  5   2\n3  6   4\n")
+    with pytest.warns(UserWarning, match="3 columns have no name"):
+        source = open_source(path, target="y", delimiter=" ")
+    np.testing.assert_array_equal(rows_of(source)[0], [[1, 5], [3, 6]])
+
+
+def test_a_line_break_within_a_name_becomes_a_space(tmp_path):
+    path = written(tmp_path, '"area\r\n(m2)",y\n1,2\n3,4\n')
+    assert open_source(path, target="y", columns=["area (m2)"]).names == ("area (m2)",)
+
+
+def test_a_table_of_the_target_alone_is_told_what_it_lacks(tmp_path):
+    path = written(tmp_path, "y\n1\n2\n")
+    with pytest.raises(SourceError, match="Give a table with at least one more column"):
+        open_source(path, target="y")

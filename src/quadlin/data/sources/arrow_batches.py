@@ -123,13 +123,19 @@ def valid(batch: Any) -> Any:
 
 def without_index(schema: Any, title: str) -> Any:
     """Leave out the numbers of rows that pandas writes beside the columns."""
-    for name in [name for name in schema.names if INDEX.fullmatch(name) or not name]:
-        what = f"column {name!r} is the index of a pandas frame"
-        if not name:  # as pandas writes it to CSV
-            what = "a column without a name is the index of a frame, or a separator ends each line"
+    index = [name for name in schema.names if INDEX.fullmatch(name)]
+    unnamed = [name for name in schema.names if not name.strip()]
+    texts = [f"column {name!r} is the index of a pandas frame; it is" for name in index]
+    if len(unnamed) == 1:  # as pandas writes it to CSV
+        what = "a column without a name is the index of a frame, or a separator ends each line"
+        texts += [f"{what}; it is"]
+    elif unnamed:
+        texts += [f"{len(unnamed)} columns have no name, as if separators were repeated; each is"]
+    for text in texts:
         warn(
-            f"{title}: {what}; it is not a feature and is left out. Write the file with "
-            "index=False, or name the column to keep it."
+            f"{title}: {text} not a feature and is left out. Write the file with index=False, or "
+            "name the column to keep it."
         )
+    for name in (*index, *unnamed):
         schema = schema.remove(schema.get_field_index(name))
     return schema

@@ -96,7 +96,9 @@ class Dialect:
         row, blank_lines = _first_row(head, str(dialect.delimiter))
         if self.header is False:
             return replace(dialect, names=tuple(f"x{j}" for j in range(len(row))))
-        names = tuple(name.strip() for name in row)
+        plain = [re.sub(r"\s*[\r\n]\s*", " ", name.strip()) for name in row]
+        # Columns without a name, which are left out, have different numbers of spaces as names.
+        names = tuple(name or " " * plain[:j].count("") for j, name in enumerate(plain))
         if list(names) == row or "\ufffd" in "".join(names):  # that is refused as not UTF-8
             return dialect
         return replace(dialect, names=names, blank_lines=blank_lines)
@@ -110,8 +112,7 @@ class Dialect:
         >>> Dialect.of(thousands=",", header=False).declared
         {'decimal': '.', 'thousands': ',', 'header': False}
         """
-        given = {name: getattr(self, name) for name in REMEMBERED}
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name in REMEMBERED if (value := getattr(self, name)) is not None}
 
     @property
     def missing(self) -> list[str]:

@@ -23,10 +23,12 @@ def feature_columns(available: list[Any], options: FileOptions, title: str) -> l
         if not left:
             raise SourceError(
                 Message(
-                    "{title} has no columns left for features: it has {names}. Leave out "
-                    "{exclude=}, or name fewer columns.",
+                    "{title} has no columns left for features: it has {names}. {advice}.",
                     title=title,
                     names=shortened(available),
+                    advice=Message("Leave out {exclude=}, or name fewer columns")
+                    if options.exclude
+                    else "Give a table with at least one more column",
                 )
             )
         return left
