@@ -54,6 +54,16 @@ def test_check_leaves_out_no_column_of_numbers_that_one_word_makes_text(tmp_path
     content = json.loads(capsys.readouterr().out)
     assert content["useless_columns"] == []
     assert any("'Total' in row 200" in finding["text"] for finding in content["findings"])
+    assert "--na Total --missing drop" in content["command"]
+    words = "".join(lines) + "closed,1\nTotal,\n?,2\n"
+    (tmp_path / "t.csv").write_text("a,y\n" + words)
+    assert run(["check", str(tmp_path / "t.csv"), "--target", "y", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["useless_columns"] == []
+    command = shlex.split(content["command"])
+    assert sorted(command[command.index("--na") + 1].split(",")) == ["?", "Total", "closed"]
+    assert run([*command[1:-1], str(tmp_path / "m.safetensors"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["r2_train"] > 0.99
 
 
 def test_fit_and_inspect_call_a_full_rank_all_products(tmp_path, capsys, monkeypatch):

@@ -402,6 +402,13 @@ def test_words_among_numbers_are_declared_missing_or_codes(tmp_path):
     with pytest.warns(UserWarning, match=r"correct such values, or give na=\['closed'\] if they"):
         open_source(path, target="y")
     assert open_source(path, target="y", na=["closed"], missing="drop").names == ("a",)
+    amounts = "".join(f"{i}.5,1\n" for i in range(90))  # of which each would be a level
+    path = written(tmp_path, f"a,y\n{amounts}{amounts[:200]}closed,1\n")
+    with pytest.raises(
+        SourceError, match=r"would be text with 91 levels, because 'closed'"
+    ) as told:
+        open_source(path, target="y")
+    assert (told.value.column, told.value.remedy.value) == ("a", ["closed"])
     cells[17] = "unknown"  # that stands for nothing else
     path = written(tmp_path, "a,y\n" + "".join(f"{cell},1\n" for cell in cells))
     with pytest.warns(UserWarning, match="uses 'unknown' for missing values"):

@@ -10,12 +10,12 @@ from quadlin.core.messages import Message, Option
 class ColumnError(ValueError):
     """A column that cannot be a feature; without it the others can be read."""
 
-    def __init__(self, column: str, text: str) -> None:
+    def __init__(self, column: str, text: str, remedy: Option | None = None) -> None:
         super().__init__(text)
-        self.column = column
+        self.column, self.remedy = column, remedy  # what lets the column be read
 
     def __reduce__(self) -> Any:
-        return type(self), (self.column, *self.args)
+        return type(self), (self.column, *self.args, self.remedy)
 
 
 class SourceError(ValueError):
@@ -29,6 +29,7 @@ class SourceError(ValueError):
         """Return an error that says where the rows are, and keeps the column that is to blame."""
         told = cls(Message.joined([f"{title}:", *error.args]))
         told.column = getattr(error, "column", None)
+        told.remedy = getattr(error, "remedy", None)
         return told
 
 

@@ -39,19 +39,19 @@ from quadlin.data.columns.level_codes import (
     label_of,
     written_numbers,
 )
-from quadlin.data.columns.names import shortened
 from quadlin.data.columns.numbers_as_text import (
     MANY,
     are_numbers,
     described,
     marks_in,
+    stray_words,
     strays,
     warn_of_marks,
     warn_of_periods,
 )
 
 # A column and one of its labels → the first row that has it. None instead of a label → the first
-# cell that is not a number, and its row; "" where there is none.
+# cell that is not a number; "" where there is none.
 Where = Callable[[Any, str | None], str]
 MOST_LEVELS = 10_000  # of a column that is a number or an identifier rather than a category
 
@@ -195,45 +195,22 @@ class LevelLearner:
             warn_of_marks(name, told, marks)
             return
         odd, once = strays(labels), MANY <= len(told) == self.present[name]
-        refused = len(labels) > MOST_LEVELS or (once and list_separator(labels) is None)
+        rare, many = 2 * len(labels) > self.rows, len(labels) > MOST_LEVELS
+        refused = many or (once and list_separator(labels) is None)
         if odd:
+            absent = self._absent(odd)
             place = "" if where is None else f", first in {where(name, odd[0])}"
-            reason = Message(
-                "{strays} among its {count} values cannot be read as a number{place}",
-                strays=shortened(odd, 5),
-                count=len(labels),
-                place=place,
-            )
-            in_csv = not self.notices_marks and len(odd) <= 5
-            absent = Message("give {na=}", na=odd) if in_csv else "leave them empty"
+            refused = refused or rare
+            text = stray_words(str(name), len(labels), odd, place, absent, refused)
             if refused:
-                raise ColumnError(
-                    str(name),
-                    Message(
-                        "Column {name!r} would be text with {count} levels, because {reason}. "
-                        "Correct such values, or {absent} if they are missing.{text}",
-                        name=str(name),
-                        count=len(labels),
-                        reason=reason,
-                        absent=absent,
-                        text=is_category,
-                    ),
-                )
-            warn(
-                Message(
-                    "Column {name!r} is treated as text, with one level per value, because "
-                    "{reason}. If it should hold numbers, correct such values, or {absent} if they "
-                    "are missing.",
-                    name=str(name),
-                    reason=reason,
-                    absent=absent,
-                )
-            )
-        elif (text := self._numbers(name, told, where)) is not None:
-            if refused:
-                raise ColumnError(str(name), text)
+                raise ColumnError(str(name), Message.joined([text, is_category], ""), absent)
             warn(text)
-        elif 2 * len(labels) > self.rows:
+        elif (numbers := self._numbers(name, told, where)) is not None:
+            text, word = numbers
+            if refused or rare:
+                raise ColumnError(str(name), text, self._absent([word] if word else []))
+            warn(text)
+        elif rare:
             advice = identifier_advice(name, len(labels), self.rows, once)
             if refused:
                 raise ColumnError(str(name), Message.joined([advice, is_category], ""))
@@ -241,12 +218,21 @@ class LevelLearner:
         if not odd:
             warn_of_lists(name, labels)
 
-    def _numbers(self, name: Any, labels: list[str], where: Where | None) -> Message | None:
-        """Say that labels are numbers, unless they may be codes that are text on purpose."""
+    def _numbers(
+        self, name: Any, labels: list[str], where: Where | None
+    ) -> tuple[Message, str] | None:
+        """Say that labels are numbers, unless they may be codes, and which word makes them text."""
         if name not in self.plain or not are_numbers(labels):
             return None
-        cell = "" if where is None else where(name, None)
-        return described(str(name), labels, cell) if cell or are_numbers(labels, False) else None
+        word = "" if where is None else where(name, None)
+        if not word and not are_numbers(labels, False):
+            return None
+        cell = f"{word!r} in {where(name, word)}" if where is not None and word else ""
+        return described(str(name), labels, cell), word
+
+    def _absent(self, words: list[str]) -> Option | None:
+        """Return the option that declares a few words of CSV to be missing."""
+        return Option("na", words) if words and len(words) <= 5 and not self.notices_marks else None
 
 
 def may_be_numbers(levels: Levels) -> bool:

@@ -22,6 +22,25 @@ def strays(labels: Sequence[str]) -> list[str]:
     return odd if len(odd) <= FEW * len(labels) else []
 
 
+def stray_words(
+    name: str, count: int, odd: list[str], place: str, absent: Option | None, refused: bool
+) -> Message:
+    """Say that a few words make a column of numbers text, and what to do about them."""
+    return Message(
+        "Column {name!r} {is_text}, because {strays} among its {count} values cannot be read as a "
+        "number{place}. If it should hold numbers, correct such values, or {absent} if they are "
+        "missing.",
+        name=name,
+        is_text=f"would be text with {count} levels"
+        if refused
+        else "is treated as text, with one level per value",
+        strays=shortened(odd, 5),
+        count=count,
+        place=place,
+        absent="leave them empty" if absent is None else Message("give {na}", na=absent),
+    )
+
+
 def is_number(label: str) -> bool:
     """Tell whether a label is a number, perhaps with separators of thousands or a decimal comma.
 

@@ -183,7 +183,7 @@ def _scanned(
 
 
 def _first_row(walk: TableFeed, name: Any, label: str | None) -> str:
-    """Name the first row whose column has some label, or that is no number, by another pass."""
+    """Name the first row whose column has some label, or the first cell that is no number."""
     for piece in walk.only([name]).pieces(default_rows(1, 0, sparse=False)):
         labels = nw.from_native(piece.X, eager_only=True).get_column(name).cast(nw.String())
         wanted = [label]
@@ -193,8 +193,7 @@ def _first_row(walk: TableFeed, name: Any, label: str | None) -> str:
             continue
         rows = np.flatnonzero(labels.is_in(wanted).fill_null(value=False).to_numpy())
         if len(rows):
-            where = piece.where(int(rows[0]))
-            return where if label is not None else f"{labels[int(rows[0])]!r} in {where}"
+            return piece.where(int(rows[0])) if label is not None else str(labels[int(rows[0])])
     return ""  # of a label: the row is gone
 
 
