@@ -81,7 +81,8 @@ class FieldStream(Stream):
         """Return a stream with more columns, where the old ones have these places."""
         stream, d = copy(self), len(make_units.names)
         stream.make_units, stream._current, stream.waiting = make_units, None, copy(self.waiting)
-        stream.waiting.X = [_moved_rows(X, places, d) for X in self.waiting.X or ()] or None
+        if self.waiting.rows:
+            stream.waiting.X = [_moved_rows(self.waiting.source().X, places, d)]
         if self.levels is not None and self.state is not None:
             stream.levels = self.levels.moved(places)
             features = _moved_moments(self.state.features, places, d)

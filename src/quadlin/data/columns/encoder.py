@@ -265,14 +265,14 @@ class TableEncoder:
                     raise ValueError(held_other(name, "text", levels))
                 yield table.column(name)
             return
-        for column, name, levels in zip(
-            table.iter_columns(), self.input_names, self.levels, strict=True
-        ):
+        kinds = self.kinds or (None,) * len(self.levels)
+        parts = zip(table.iter_columns(), self.input_names, self.levels, kinds, strict=True)
+        for column, name, levels, kind in parts:
             if len(column) and column.is_null().all():  # its dtype says nothing
                 yield np.full(len(column), np.nan)
                 continue
             text = is_category(column, has_levels=levels is not None)
-            if text if levels is None else not (text or may_be_numbers(levels)):
+            if text if levels is None else not (text or kind or may_be_numbers(levels)):
                 raise ValueError(held_other(name, f"dtype {column.dtype}", levels))
             yield values_of(column)
 

@@ -71,10 +71,10 @@ def _merged(
 def _ordered(old: Levels, new: set[str], kind: str | None) -> list[str]:
     """Return all labels, sorted as numbers or as text; new ones last where old ones are not."""
     is_number = kind is not None and np.dtype(kind).kind in "iuf"
-
-    def key(label: str) -> tuple[bool, float, str]:
-        absent = label == MISSING_LEVEL
-        return absent and is_number, float(label) if is_number and not absent else 0.0, label
-
-    in_order = list(old) == sorted(old, key=key)
-    return sorted([*old, *new], key=key) if in_order else [*old, *sorted(new, key=key)]
+    key: Any = float if is_number else str
+    absent = [MISSING_LEVEL] if is_number and MISSING_LEVEL in old else []
+    labels = [label for label in old if label not in absent]
+    keys = [key(label) for label in labels]
+    if keys != sorted(keys):
+        return [*old, *sorted(new)]
+    return [*sorted([*labels, *sorted(new)], key=key), *absent]
