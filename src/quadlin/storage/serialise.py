@@ -25,8 +25,7 @@ from quadlin.core.units import Units, UnitsMaker
 from quadlin.data.columns.fields import Flags
 from quadlin.solve.choose.leave_one_out import LeftOut
 from quadlin.solve.fields.gibbs import Draws
-from quadlin.solve.fields.loose_columns import SLOPE_SHAPES, RunningSlopes
-from quadlin.solve.fields.running_levels import LEVEL_SHAPES, RunningLevels
+from quadlin.solve.fields.running_levels import LEVEL_SHAPES
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import Gaps, Uncertainty
 from quadlin.solve.lowrank.exact import Normal
@@ -73,8 +72,7 @@ SHAPES: dict[type, dict[str, str]] = {
     PairTerms: {"i": "e", "j": "e", "coef": "e"},
     Parts: {"U": "dh", "s": "h"},
     PairPending: {"gram": "yy", "target": "1"},
-    RunningLevels: LEVEL_SHAPES,
-    RunningSlopes: SLOPE_SHAPES,
+    **LEVEL_SHAPES,
     RunningPairs: {"U": "dh", "s": "h", "i": "e", "j": "e", "order": "e", "gram": "yy"},
     Pending: {"target": "1"},
     pair_sums.ProductMoments: {"second": "dd", "third": "dd", "fourth": "dd"},

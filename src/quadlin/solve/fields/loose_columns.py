@@ -67,10 +67,6 @@ class LooseColumns:
         return False
 
 
-# Of the arrays below, as in files.
-SLOPE_SHAPES = dict.fromkeys(("columns", "mean", "scale", "slopes", "score"), "V") | {"gram": "VV"}
-
-
 class RunningSlopes(NamedTuple):
     """The slopes of loose columns in a stream, and the sums of all rows so far."""
 

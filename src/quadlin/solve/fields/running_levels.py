@@ -42,21 +42,6 @@ class Structure(NamedTuple):
         return tuple(structures)
 
 
-# Of the arrays below: a letter stands for the same number in all of them.
-LEVEL_SHAPES = {
-    **dict.fromkeys(("columns", "mean", "scale"), "D"),
-    **dict.fromkeys(("data", "indices"), "N"),
-    **dict.fromkeys(("counts", "rests"), "E"),
-    **dict.fromkeys(("means", "rates"), "GK"),
-    "table": "DK",
-    "indptr": "Q",
-    "G": "TP",
-    "h": "KP",
-    "shapes": "G",
-    "signs": "R",
-}
-
-
 @dataclass(frozen=True)
 class RunningLevels:
     """Sums over the rows of complete batches, and the means and precisions of the machine."""
@@ -200,3 +185,24 @@ class RunningLevels:
 def positions(columns: np.ndarray, fields: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return where the columns of each field stand among some columns."""
     return [np.flatnonzero(np.isin(columns, field)) for field in fields]
+
+
+# Of the arrays in files: a letter stands for the same number in all of them.
+LEVEL_SHAPES: dict[type, dict[str, str]] = {
+    RunningLevels: {
+        **dict.fromkeys(("columns", "mean", "scale"), "D"),
+        **dict.fromkeys(("data", "indices"), "N"),
+        **dict.fromkeys(("counts", "rests"), "E"),
+        **dict.fromkeys(("means", "rates"), "GK"),
+        "table": "DK",
+        "indptr": "Q",
+        "G": "TP",
+        "h": "KP",
+        "shapes": "G",
+        "signs": "R",
+    },
+    RunningSlopes: {
+        **dict.fromkeys(("columns", "mean", "scale", "slopes", "score"), "V"),
+        "gram": "VV",
+    },
+}
