@@ -224,7 +224,11 @@ def test_columns_that_follow_no_field_have_slopes_beside_many_levels(tmp_path):
     [
         ("columns", lambda a: a + 1000),
         ("indices", lambda a: a + 1000),
+        ("indices", lambda a: 0 * a),
         ("indptr", lambda a: a[::-1].copy()),
+        ("G", lambda a: 0 * a),
+        ("h", lambda a: a + 1e200),
+        ("target_scale", lambda a: 1e200),
         ("counts", lambda a: a + 1),
         ("signs", lambda a: 0 * a),
         ("rates", lambda a: -a),

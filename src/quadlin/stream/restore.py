@@ -68,7 +68,7 @@ def stream_of(
     state: StreamState, names: Sequence[str], one_hot: Sequence[np.ndarray] = ()
 ) -> Stream:
     """Return the stream that continues from a state; refuse a state that no stream can have."""
-    check_state(state, len(names), len(one_hot))
+    check_state(state, len(names), one_hot)
     stream = Stream(
         state.options,
         state.batch_size,

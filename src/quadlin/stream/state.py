@@ -75,7 +75,7 @@ class StreamState:
     levels: RunningLevels | None = None
 
 
-def check_state(state: StreamState, d: int, n_fields: int) -> None:
+def check_state(state: StreamState, d: int, fields: Sequence[np.ndarray]) -> None:
     """Refuse a state that no stream can have."""
     fitted, waiting, pending = state.state, state.waiting, state.pending
     states = [each for each in (fitted, state.current) if each is not None]
@@ -84,7 +84,7 @@ def check_state(state: StreamState, d: int, n_fields: int) -> None:
     rows_wait = waiting is not None
     require(rows_wait or fitted is not None, "the rows of the incomplete batch")
     require(of_fields or not rows_wait or fitted is None, "the rows of the incomplete batch")
-    _check_levels(state, d, n_fields)
+    _check_levels(state, d, fields)
     require(pending is None or fitted is not None, "the sums of the incomplete batch")
     _check_pairs(state, states, d)
     _check_start(state)
@@ -118,15 +118,17 @@ def check_state(state: StreamState, d: int, n_fields: int) -> None:
         _check_fit(each)
 
 
-def _check_levels(state: StreamState, d: int, n_fields: int) -> None:
+def _check_levels(state: StreamState, d: int, fields: Sequence[np.ndarray]) -> None:
     """Refuse sums over rows of fields that no stream can have."""
     levels, per_parameter = state.levels, state.per_parameter
     goes_on = per_parameter is not None and state.state is not None
     require((levels is not None) == goes_on, "the levels of a machine")
     if per_parameter is not None:
-        require(per_parameter >= 0 < state.most_rows and n_fields > 1, "the batches of a machine")
+        require(
+            per_parameter >= 0 < state.most_rows and len(fields) > 1, "the batches of a machine"
+        )
         require(state.pending is None and state.pair_pending is None, "the sums of a machine")
-    wrong = None if levels is None else levels.problem(d, n_fields)
+    wrong = None if levels is None else levels.problem(d, fields)
     require(wrong is None, str(wrong))
 
 

@@ -16,6 +16,8 @@ from quadlin.solve.fields.field_predict import Layout, in_raw_columns
 from quadlin.solve.fields.field_rows import FieldRows
 from quadlin.solve.fields.loose_columns import RunningSlopes
 
+LARGEST = 1e120  # of the numbers of a machine, whose squares are finite
+
 
 class Structure(NamedTuple):
     """The columns of an entity."""
@@ -134,7 +136,7 @@ class RunningLevels:
             beside = beside._replace(columns=places[beside.columns])
         return replace(self, entities=entities, columns=places[self.columns], beside=beside)
 
-    def problem(self, d: int, n_fields: int) -> str | None:
+    def problem(self, d: int, fields: Sequence[np.ndarray]) -> str | None:
         """Return what cannot be right about values that were read from a file."""
         D, K, P = len(self.columns), self.table.shape[1], self.h.shape[1]
         numbers = sorted(number for entity in self.entities for number in entity.fields)
@@ -142,7 +144,7 @@ class RunningLevels:
         places = (self.columns, self.indices, self.indptr, self.counts)
         if any(array.dtype.kind != "i" for array in places):
             return "the type of the columns of a machine"
-        if not all(e.fields for e in self.entities) or numbers != list(range(n_fields)):
+        if not all(e.fields for e in self.entities) or numbers != list(range(len(fields))):
             return "the fields of a machine"
         groups = sum(len(entity.fields) + 1 for entity in self.entities)
         sizes = (len(self.signs), len(self.G), len(self.indptr), len(self.counts), len(self.means))
@@ -158,15 +160,28 @@ class RunningLevels:
             return "the patterns of a machine"
         if self.counts.sum() != P or not np.isin(self.signs, (-1, 1)).all():
             return "the patterns of a machine"
-        positive = (self.scale, self.shapes, self.rates, np.array(self._sizes))
-        if not all((array > 0).all() for array in positive) or min(self.penalties) < 0:
+        if not self._have_levels(fields):
+            return "the levels of a machine"
+        positive = (self.scale, self.shapes, self.rates, np.array(self._sizes), self.G[0])
+        if not all((a > 1 / LARGEST).all() for a in positive) or min(self.penalties) < 0:
             return "the precisions of a machine"
-        arrays = (self.mean, self.scale, self.table, self.data, self.G, self.h, self.rests)
-        if not all(np.isfinite(a).all() for a in (*arrays, self.means, self.shapes, self.rates)):
+        arrays = (self.mean, self.table, self.data, self.G, self.h, self.rests, self.means)
+        numbers_of = (*arrays, *positive[:4], np.array([self.intercept, self.target_mean]))
+        if not all((np.abs(a) < LARGEST).all() for a in numbers_of):
             return "the numbers of a machine"
         if self.beside is not None and self.beside.problem(d, self.columns):
             return "the slopes of a machine"
         return None if self._are_sums else "the sums of a machine"
+
+    def _have_levels(self, fields: Sequence[np.ndarray]) -> bool:
+        """Tell whether each pattern has exactly one level of each field of its entity."""
+        among, ends, X = self.fields_among(fields), np.cumsum(self.counts)[:-1], self.patterns
+        parts = zip(self.entities, np.split(np.arange(X.shape[0]), ends), strict=True)
+        return all(
+            (levels.getnnz(axis=1) == 1).all() and (levels.data == 1).all()
+            for entity, rows in parts
+            for levels in (X[rows][:, among[number]] for number in entity.fields)
+        )
 
     @property
     def _sizes(self) -> tuple[float, ...]:
