@@ -219,6 +219,22 @@ def test_columns_that_follow_no_field_have_slopes_beside_many_levels(tmp_path):
     assert errors[0] < 1.01 * errors[1]
 
 
+def test_a_stream_may_begin_with_equal_ratings():
+    model = machine(FactorizationMachineRegressor, batch_size=4000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.partial_fit(ROWS_IN[:4500], np.full(4500, 3.0))
+        np.testing.assert_allclose(model.predict(ROWS_IN[:50]), 3.0)
+        few = machine(FactorizationMachineRegressor).partial_fit(ROWS_IN[:500], np.ones(500))
+        np.testing.assert_allclose(few.predict(ROWS_IN[:50]), 1.0)
+    model.partial_fit(ROWS_IN[4500:], Y_IN[4500:])
+    assert isinstance(model.fitted_.stream, FieldStream)
+    alone = machine(FactorizationMachineRegressor).fit(ROWS_IN[4500:], Y_IN[4500:])
+    # A third of the ratings say nothing about the others and are not forgotten.
+    error, best = (rmse(m.predict(FRAME[TEST])) for m in (model, alone))
+    assert best < error < 1.15 * best
+
+
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [

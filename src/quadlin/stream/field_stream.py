@@ -28,6 +28,7 @@ from quadlin.solve.lowrank.whitening import Identity
 from quadlin.stream.batch import lengthened
 from quadlin.stream.row_sample import Buffer
 from quadlin.stream.stream import FIRST_ROWS, Stream
+from quadlin.stream.verdict import shortened
 
 START = 1000  # rows, after which it is first asked whether a first batch is long enough
 BY_LEAST_SQUARES = (
@@ -211,6 +212,8 @@ class FieldStream(Stream):
         model = field_model(b, table, layout, levels.signs, exact, levels.places)
         size = levels.target_scale / units.target.scale
         model = kept(model, units, self.automatic.rank, size)
+        if self.options.loss == "squared" and not float(target.var[0]) > 0:
+            model = shortened(model, 0.0, 0.0)  # what is left of the start of inference
         self._chosen = replace(self.options, rank=len(model.s), alpha=levels.penalties)
         return FitState(model, units, features, target, (), Status.converged, Identity())
 

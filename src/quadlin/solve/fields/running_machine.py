@@ -146,9 +146,13 @@ def _first(
         # The noise is learned per weight: only as many as there are rows leave it its say.
         share = float(n / (weight @ h))
         machine = fitted(z, share * weight * h)
-    elif float(machine.noise.mean) > 1 / NOISELESS**2 or lines.interact(machine):
+    elif np.ptp(y) > 0 and (_is_noiseless(machine) or lines.interact(machine)):
         return None
     return _kept(machine, batch, share, lines.after(machine, y, share * weight))
+
+
+def _is_noiseless(machine: FieldMachine) -> bool:
+    return float(machine.noise.mean) > 1 / NOISELESS**2
 
 
 class _Lines:
