@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.linear_model import Ridge, RidgeCV
 
 from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import MemorySource
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
+from quadlin.solve.choose import candidates
 from quadlin.solve.choose.automatic import RankSearch, Rival
+from quadlin.solve.choose.choice import RIDGES
 from quadlin.solve.choose.leave_one_out import CLEARLY
 from quadlin.solve.choose.left_out_errors import CONSTANT
 from quadlin.solve.choose.linear_choice import (
@@ -20,6 +23,7 @@ from quadlin.solve.choose.linear_choice import (
     downhill,
     size_of,
 )
+from quadlin.solve.choose.rank import HeldOut
 from quadlin.solve.lowrank.exact import Exact
 from quadlin.solve.lowrank.tangent_gram import MARGIN
 from quadlin.solve.lowrank.types import Options
@@ -418,3 +422,49 @@ def test_features_that_leave_nothing_of_few_rows_tell_no_noise():
     with pytest.warns(UserWarning, match="Standard errors are not known"):
         model.fit(X, X[:, 0] + rng.standard_normal(100))
     assert np.isnan(model.predict(X[:3], return_std=True)[1]).all()
+
+
+def test_ridge_regression_is_the_same_by_products_of_rows_and_of_features(monkeypatch):
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((50, 80))
+    y = X[:, 0] + X[:, 1] + rng.standard_normal(50)
+    by_columns = search_of_rows(X, y).ridge()
+    monkeypatch.setattr(candidates, "EXACT_COLUMNS", 40)
+    search = search_of_rows(X, y)
+    assert search.by_rows
+    by_rows = search.ridge()
+    assert by_rows.evidence == pytest.approx(by_columns.evidence, rel=1e-6)
+    assert by_rows.alpha == pytest.approx(by_columns.alpha, rel=1e-3)
+    mean = replace(by_rows, alpha=(1e12, 1e12))
+    for some in (by_rows, mean):
+        squares = search.left_out_squares(some)
+        other = search_of_rows(X, y)
+        expected = other.left_out_squares(replace(by_columns, alpha=some.alpha))
+        np.testing.assert_allclose(squares, expected, rtol=1e-5)
+    assert search.spectrum is None
+
+
+def test_what_many_features_explain_of_few_rows_is_not_all_taken_for_a_part_of_the_model():
+    """The evidence of ever smaller penalties is the same: noise is not told from coefficients."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((1400, 4000))
+    y = 2 * X[:, 0] + X[:, 1] - X[:, 2] + 0.5 * rng.standard_normal(1400)
+    model = SecondOrderRegressor(random_state=0, uncertainty=True).fit(X[:400], y[:400])
+    assert min(model.alpha_) > 10  # it was 0, which leaves standard errors unknown
+    predictions, std = model.predict(X[400:], return_std=True)
+    assert model.score(X[400:], y[400:]) > 0.05  # of about .1: rows see a tenth of all directions
+    inside = np.abs(predictions - y[400:]) < 1.96 * std
+    assert 0.9 < inside.mean() < 0.98  # 95% of 1,000 rows, ±1.4% by chance, and 5% for σ
+
+
+@pytest.mark.parametrize("size", [0.0, 0.6, 1.2, 2.4])
+def test_rows_held_out_choose_a_penalty_between_those_of_a_grid(size):
+    rng = np.random.default_rng(6)
+    X, n = rng.standard_normal((2000, 200)), 800
+    y = size * X @ rng.standard_normal(200) / np.sqrt(200) + rng.standard_normal(2000)
+    search = search_of_rows(X[:n], y[:n])
+    held_out = HeldOut(search.rows, search.units, Options(rank=0), float(n), rng)
+    share, peer = held_out.ridge(RIDGES), RidgeCV(np.logspace(0, 6, 25)).fit(X[:n], y[:n])
+    ours = Ridge(share * n).fit(X[:n], y[:n]).score(X[n:], y[n:])
+    # Scores of 1,200 new rows differ by .01 by chance; the best of a grid up to 1 lost .09.
+    assert ours > peer.score(X[n:], y[n:]) - 0.015

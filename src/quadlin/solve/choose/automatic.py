@@ -62,7 +62,7 @@ def choose(
     Parameters
     ----------
     rows : Rows
-        Rows that can be walked many times.
+        Rows that can be read many times.
     units : Units
         Of these rows.
     options : Options
@@ -135,7 +135,7 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
     def best(self) -> Candidate:
         """Return the best of ridge regression, of all products and of a search over low ranks."""
         if self.few_features:
-            _ = self.products  # one walk, for ridge regression as well
+            _ = self.products  # one pass, for ridge regression as well
         ridge = self.ridge()
         if ridge.noise <= NO_NOISE and self.n_rows > 2 * (self.d + 1):
             return ridge  # it predicts all that there is
@@ -154,7 +154,7 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         return self.decided()
 
     def is_all(self, low: Candidate) -> bool:
-        """Tell whether a low rank is there beyond doubt, and all products say no more: two walks.
+        """Tell whether a low rank is there beyond doubt, and all products say no more: two passes.
 
         Then all products need not be tried: their matrix takes n·d⁴/4, and this n·d².
         """

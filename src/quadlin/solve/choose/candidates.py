@@ -1,6 +1,6 @@
 """What the evidence compares: ranks, each with its best penalties and a fit that is good enough.
 
-With few features all of it comes from one walk (`ProductGram`), else each rank takes walks of its
+With few features all of it comes from one pass (`ProductGram`), else each rank takes passes of its
 own, started from a neighbour.
 """
 
@@ -17,7 +17,7 @@ from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.expected_errors import expected_error
 from quadlin.solve.choose.leave_one_out import Inverses
-from quadlin.solve.choose.penalty_search import HIGHEST, STEEP, Remembered, far_behind, maximised
+from quadlin.solve.choose.penalty_search import far_behind, maximised, maximised_from_few, raised
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.evidence import Evidence, RowKernel, log_volume
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
@@ -72,7 +72,7 @@ class Candidates:
 
     @property
     def few_features(self) -> bool:
-        """Tell whether one walk for all products costs less than the walks that it saves."""
+        """Tell whether one pass for all products costs less than the passes that it saves."""
         return 0 < self.d <= FEW and self.plain
 
     @property
@@ -87,7 +87,7 @@ class Candidates:
 
     @cached_property
     def products(self) -> ProductGram | None:
-        """Take the walk that all ranks of few features need; None where features are many."""
+        """Take the pass that all ranks of few features need; None where features are many."""
         if not self.few_features:
             return None
         gram = Exact(self.rows, self.units, EXACT_COLUMNS, linear=False).gram
@@ -103,7 +103,7 @@ class Candidates:
 
     @cached_property
     def features(self) -> TangentGram:
-        """Return the linear model without M, the products of all features: one walk for all."""
+        """Return the linear model without M, the products of all features: one pass for all."""
         U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
         if "products" in self.__dict__:  # all products are known, or else nobody asked for them
             return self.linear_model(U)
@@ -112,7 +112,12 @@ class Candidates:
     @property
     def covariance(self) -> Covariance | None:
         """Return Σ of the features; None where parts are tied, so that their sums are others."""
-        return self.features.covariance(self.units) if self.plain else None
+        return self.features.covariance(self.units) if self.plain and not self.by_rows else None
+
+    @property
+    def by_rows(self) -> bool:
+        """Tell whether a matrix of the features is larger than one of the rows, and not needed."""
+        return self.plain and self.d > max(EXACT_COLUMNS, self.n_rows)
 
     def linear_model(self, U: Array) -> TangentGram:
         """Return the linear model on the tangent space at the span of U (d, k)."""
@@ -135,9 +140,11 @@ class Candidates:
         """Return ridge regression."""
         ridge = self.tried.get(0)
         if ridge is None:
-            gram = self.features
-            best = maximised(gram.centred(self.weight), [(a,) for a in (NO_PENALTY, *FIRST)])
-            ridge = self.tried[0] = self.noted(0, best, None, gram)
+            args = (self.rows, self.units, self.n_rows, self.weight, True)
+            gram = product_kernel(*args)[0] if self.by_rows else self.features
+            model = gram if isinstance(gram, RowKernel) else gram.centred(self.weight)
+            best = maximised(model, [(a,) for a in (NO_PENALTY, *FIRST)])
+            ridge = self.tried[0] = self.noted(0, raised(model, best), None, gram)
         return ridge
 
     def all_products(self) -> Candidate | None:
@@ -165,16 +172,10 @@ class Candidates:
             direction = np.random.default_rng(self.seed).standard_normal(d)
             key = np.sin(1e3 * (to_numpy(Z) @ direction))
             few = kernel.some(np.argsort(key)[:KERNEL_START])
-            begin = maximised(few, starts).log_alpha  # the same for any number of rows
-            all_rows = Remembered(kernel)
-            if begin[1] >= STEEP + log(kernel.weight):  # without products, that is ridge regression
-                begin = np.array([log(self.ridge().alpha[0]), HIGHEST + log(kernel.weight)])
             least = max(self.reached, *(c.evidence for c in self.candidates()))
-            behind = far_behind(all_rows, begin, least)
-            if behind is not None:
-                return self.noted(d, behind, None, kernel)
-            start = (begin - log(kernel.weight)).tolist()
-            return self.noted(d, maximised(all_rows, [start]), None, kernel)
+            ridge = log(self.ridge().alpha[0])
+            best = maximised_from_few(kernel, few, starts, ridge, least)
+            return self.noted(d, best, None, kernel)
         return self.noted(d, maximised(kernel, starts), None, kernel)
 
     def best_low_rank(self) -> Candidate | None:

@@ -25,7 +25,7 @@ from quadlin.solve.lowrank.types import Automatic, Options, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened
 
 PENALTIES = (0.0, 0.02, 0.2)  # of the weight, for M: none, and about what noise asks for
-RIDGES = (0.0, 1e-3, 1e-2, 0.1, 1.0)  # of the weight, for w, where there are few rows per feature
+RIDGES = (0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0)  # of the weight, for w of few rows per feature
 FEW_ROWS = 10  # per feature
 FEWEST = 3  # rows that evidence, or rows held out, can be found from
 
@@ -41,7 +41,7 @@ def fit_choosing(
     surveyed: Survey | None = None,
     search: RankSearch | None = None,
 ) -> tuple[FitState, Options]:
-    """Fit rows that can be walked again; also return the options with what was chosen.
+    """Fit rows that can be read again; also return the options with what was chosen.
 
     `search` is a search of the same rows that was begun before; each distinct row counts once.
     """
@@ -114,7 +114,7 @@ def _weighing(choice: Choice, share: float) -> Choice:
 def search_of(
     rows: Rows, units: Units, options: Options, surveyed: Survey, seed: int
 ) -> RankSearch:
-    """Return a search in which each different row counts once on average: a walk.
+    """Return a search in which each different row counts once on average: a pass.
 
     Repeated rows are one row with their total weight: they are left out together.
     """
@@ -166,7 +166,7 @@ def _held_out(
     if automatic.alpha and options.polish:
         first = 0.0 if choice is None else choice.options.alpha[0] / weight
         if choice is None and surveyed.tally.counting < FEW_ROWS * d:
-            first = held_out.alpha(0, [(a, a) for a in RIDGES])[0]
+            first = held_out.ridge(RIDGES)
         alpha = (first * weight, 0.0)
     if automatic.rank:
         rank = held_out.rank(alpha)

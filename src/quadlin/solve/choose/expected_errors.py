@@ -53,8 +53,7 @@ def expected_errors(
         if at.squares is not None:
             return np.array([expected_error(at, weight, intercept)])
     if isinstance(linear, RowKernel):
-        B = np.add.reduce([K / a for K, a in zip(linear.kernels, alpha, strict=True)])
-        values, solved = _resolved(B, linear.y, times)
+        values, solved = _resolved(linear.summed(alpha), linear.y, times)
         left = np.array([f * f * (x @ x) for f, x in zip(times, solved, strict=True)])
     else:
         assert isinstance(gram, TangentGram)

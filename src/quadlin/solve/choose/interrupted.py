@@ -1,4 +1,4 @@
-"""Ctrl-C while rank and penalties are being chosen: the best candidate so far, without a walk."""
+"""Ctrl-C while rank and penalties are being chosen: the best candidate so far, without a pass."""
 
 from dataclasses import replace
 from math import sqrt
@@ -16,7 +16,7 @@ def best_so_far(search: Candidates, options: Options) -> tuple[Options, Solution
     """Return the best candidate of a search that was interrupted; None where there is none yet.
 
     Of low ranks it is the model that their evidence was computed at, of ridge regression the one
-    that its sums give; all products would take another walk.
+    that its sums give; all products would take another pass.
 
     Returns
     -------

@@ -268,7 +268,7 @@ def residuals_by_rows(
 
     The intercept adds each row's share of all weight to its leverage.
     """
-    K, y = np.add.reduce([k / a for k, a in zip(kernel.kernels, alpha, strict=True)]), kernel.y
+    K, y = kernel.summed(alpha), kernel.y
     with one_blas_thread():
         L = factored(K / factors[0] + np.eye(len(y))) if len(factors) == 1 else None
         if L is not None:

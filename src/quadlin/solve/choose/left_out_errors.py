@@ -46,7 +46,7 @@ class LeftOutErrors(Candidates):
         return self.squares[key]
 
     def squares_by_factors(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
-        """Return ωe² of each row left out, for multiples of the penalties: one walk."""
+        """Return ωe² of each row left out, for multiples of the penalties: one pass."""
         gram, alpha = candidate.gram, candidate.alpha
         if isinstance(gram, RowKernel):
             return left_out_squares_by_rows(gram, alpha, factors)
@@ -78,7 +78,7 @@ class LeftOutErrors(Candidates):
     def is_behind(self, products: Candidate, error: float) -> bool:
         """Tell whether all products predict rows left out worse than by some mean squared error.
 
-        With any size of their penalties that may be tried, and without the walk that tells more.
+        With any size of their penalties that may be tried, and without the pass that tells more.
         Their errors are no smaller than is expected of them but by chance.
         """
         if self.options.loss != "squared":
@@ -100,7 +100,7 @@ class LeftOutErrors(Candidates):
         return sure * self.least_expected[key] > error
 
     def surely_better(self, candidate: Candidate, ridge: Candidate, other: Candidate) -> bool:
-        """Tell whether rows left out agree to a low rank by bounds of their errors: a quick walk.
+        """Tell whether rows left out agree to a low rank by bounds of their errors: a quick pass.
 
         It is then no worse than another candidate, and surely better than ridge regression. False
         where bounds are not enough, or cost as much as the errors.

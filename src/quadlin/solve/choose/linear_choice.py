@@ -22,7 +22,7 @@ WORTH = 0.99  # of the error of rows left out: what another size of the penaltie
 SLOPE = 1e-4  # a smaller share of the error that a step saves may be rounding
 CLOSE = 0.7  # log odds, 2 to 1, by which the best of smaller penalties must beat larger ones
 WEAK = 0.9  # of the variance is left: so little a few gross errors in the target may explain
-WALKED_ROWS = 200_000  # beyond, a few gross errors do not matter, and errors of all rows take space
+CHECKED_ROWS = 200_000  # of more a few gross errors do not matter, and errors of all take space
 
 
 class LinearChoice(LeftOutErrors):
@@ -63,7 +63,7 @@ class LinearChoice(LeftOutErrors):
         A line that all but a few rows ask for is kept: where they are extreme, it is held. Of many
         rows only gross errors in the target carry a line, and one that explains next to nothing.
         """
-        if self.many_rows(ridge) and (ridge.noise < WEAK or self.n_rows > WALKED_ROWS):
+        if self.many_rows(ridge) and (ridge.noise < WEAK or self.n_rows > CHECKED_ROWS):
             return ridge
         mean = replace(ridge, alpha=(CONSTANT * self.weight, CONSTANT * self.weight), noise=1.0)
         squares, others = self.left_out_squares(ridge), self.left_out_squares(mean)

@@ -20,6 +20,7 @@ TIE = 0.01  # of log evidence: starts that are as good
 DETERMINED, HARDLY = 0.9, 0.5  # γ/p of groups that the rows determine, and that they hardly do
 LEAST_CURVATURE = 0.1  # of what a peak would have
 LOOKS = 60
+ALL, UNDECIDED = 0.9, 0.5  # of the rows that parameters explain, and of log evidence
 FAR = 100.0  # of log evidence: more than other penalties than good ones ever made up for
 RISE = 4.0  # times what a step of MacKay promises: no peak is higher
 
@@ -67,6 +68,39 @@ def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
             if value.log_evidence > best.value.log_evidence + TIE:
                 best = Penalties(point, value)
         return _climbed(model, best, shift)
+
+
+def maximised_from_few(
+    model: Linear, few: Linear, starts: Sequence[Sequence[float]], ridge: float, least: float
+) -> Evidence:
+    """Return the same from the best penalties of a few rows, which are about those of any number.
+
+    `ridge` is log α₁ without products. The evidence itself where it stays behind `least`.
+    """
+    begin, shift, all_rows = maximised(few, starts).log_alpha, log(model.weight), Remembered(model)
+    if begin[1] >= STEEP + shift:  # without products, that is ridge regression
+        begin = np.array([ridge, HIGHEST + shift])
+    behind = far_behind(all_rows, begin, least)
+    return maximised(all_rows, [(begin - shift).tolist()]) if behind is None else behind
+
+
+def raised(model: Linear, best: Evidence) -> Evidence:
+    """Return the largest penalty about as good as the best one, where rows do not tell the noise.
+
+    As many parameters as rows explain any target, and the evidence of ever smaller penalties is
+    about the same. A fit without noise would take all the noise there is for a part of f.
+    """
+    if len(best.log_alpha) != 1 or sum(model.sizes) < model.weight:
+        return best
+    highest, enough = best, best.log_evidence - UNDECIDED
+    with one_blas_thread():
+        while float(highest.determined[0]) > ALL * model.weight:
+            point = highest.log_alpha + 1.0
+            value = model.at(point, least=enough)
+            if value.log_evidence < enough:
+                break
+            highest = value.there(point)
+    return highest
 
 
 def far_behind(model: Linear, log_alpha: np.ndarray, least: float) -> Evidence | None:

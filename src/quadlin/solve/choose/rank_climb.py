@@ -41,7 +41,9 @@ class RankClimb(Candidates):
         products than its law counts, and components stand out that the law hides.
         """
         ridge, levels = self.ridge(), bool(np.any(to_numpy(self.units.penalty_scale) != 1))
-        if self.few_features or levels or not self.plain or ridge.noise <= NO_NOISE:
+        if self.few_features or self.by_rows or levels or not self.plain:
+            return None
+        if ridge.noise <= NO_NOISE:
             return None
         return residual_spectrum(self.rows, self.units, ridge, self.weight)
 

@@ -1,4 +1,4 @@
-r"""What the residual of ridge regression says of low ranks before any is fitted, in two walks.
+r"""What the residual of ridge regression says of low ranks before any is fitted, in two passes.
 
 In whitened coordinates the t of all products of two features are a symmetric matrix. Without
 interactions its eigenvalues end at twice the root of its size q; a component of M adds one that
@@ -112,7 +112,7 @@ class ResidualSpectrum:
 def residual_spectrum(
     rows: Rows, units: Units, ridge: Candidate, weight: float
 ) -> ResidualSpectrum:
-    """Return the spectrum of a ridge regression with an intercept: no walk until it is asked."""
+    """Return the spectrum of a ridge regression with an intercept: no pass until it is asked."""
     assert isinstance(ridge.gram, TangentGram)
     G, d, nothing = ridge.gram.products, int(units.scale.shape[0]), np.zeros(0, np.int64)
     scale = to_numpy(units.penalty_scale).astype(float)

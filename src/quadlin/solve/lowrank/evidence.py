@@ -180,6 +180,11 @@ class RowKernel:
         pull = _over_noise(pull, S, self.weight, self.noise)
         return Value(value, (determined - pull) / 2, noise, determined, float(a @ a))
 
+    def summed(self, alpha: Sequence[float]) -> np.ndarray:
+        """Return Σ K_g/α_g; one of two penalties where w is the only group."""
+        penalties = alpha[-len(self.kernels) :]
+        return np.asarray(sum(K / a for K, a in zip(self.kernels, penalties, strict=True)))
+
     def some(self, rows: np.ndarray) -> "RowKernel":
         """Return the model of some of the rows: about the same penalties at a lower cost."""
         kernels = [K[np.ix_(rows, rows)] for K in self.kernels]

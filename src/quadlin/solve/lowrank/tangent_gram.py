@@ -57,7 +57,7 @@ class Basis:
     def quadratic(self, Z: Array, fixed: Array) -> Array:
         """Return zᵀBz, (n, size), for every direction B; squares are left out if `fixed`."""
         xp = namespace(Z)
-        values = self._pairs(Z @ self.W if self.rank < self.W.shape[0] else Z)  # W is I there
+        values = self._pairs(Z @ self.W if 0 < self.rank < self.W.shape[0] else Z)  # else W is I
         if bool(xp.any(fixed)):
             some = xp.nonzero(fixed)[0]
             squares = xp.take(Z, some, axis=1) ** 2
@@ -66,6 +66,8 @@ class Basis:
 
     def write_quadratic(self, Z: np.ndarray, fixed: np.ndarray, out: np.ndarray) -> None:
         """Write the same into `out` (size, n), one contiguous row per direction."""
+        if not self.rank:
+            return
         rows = np.ascontiguousarray((Z @ self.W if self.rank < len(self.W) else Z).T)
         start = 0
         for i in range(self.rank):
@@ -252,10 +254,15 @@ def tangent_gram(rows: Rows, units: Units, options: Options, U: Array) -> Tangen
     return TangentGram(basis, G if options.fit_intercept else G[1:, 1:], options)
 
 
-def product_kernel(rows: Rows, units: Units, n_rows: int, weight: float) -> tuple[RowKernel, Array]:
-    """Return the model of all products by the products of rows, and the rows: one pass, O(n²)."""
-    exact, d = Exact(rows, units, n_rows, linear=False), units.scale.shape[0]
+def product_kernel(
+    rows: Rows, units: Units, n_rows: int, weight: float, linear: bool = False
+) -> tuple[RowKernel, Array]:
+    """Return the model of all products, or the `linear` one, by the products of rows, and the rows.
+
+    One pass, O(n²) memory.
+    """
+    exact, d = Exact(rows, units, n_rows, linear), units.scale.shape[0]
     y = to_numpy(exact.root * (exact.y - exact.share @ exact.y))
-    kernels = [to_numpy(exact.L), to_numpy(exact.Q)]
-    shares = to_numpy(exact.share)
-    return RowKernel(kernels, y, shares, max(weight - 1, 1.0), [d, d * (d + 1) // 2]), exact.Z
+    parts = [(exact.L, d)] if linear else [(exact.L, d), (exact.Q, d * (d + 1) // 2)]
+    kernels, sizes = [to_numpy(K) for K, _ in parts], [size for _, size in parts]
+    return RowKernel(kernels, y, to_numpy(exact.share), max(weight - 1, 1.0), sizes), exact.Z
