@@ -137,7 +137,7 @@ def is_csv(source: Source) -> bool:
 
 
 def scan_columns(source: Source) -> ColumnScan:
-    """Walk over the rows as they are, with their missing values."""
+    """Read the rows as they are, with their missing values."""
     scan, reader = ColumnScan(), source.reader
     for piece in source.feed.pieces(source.chunk_rows):
         if source.watch is not None:
@@ -158,7 +158,7 @@ def scan_columns(source: Source) -> ColumnScan:
 def row_number_columns(rows: Iterable[Chunk], source: Source) -> list[str]:
     """Return the columns of a table that hold whole numbers which increase from row to row.
 
-    One walk, which stops as soon as no column is left. Rows that are dropped are not seen.
+    One pass, which stops as soon as no column is left. Rows that are dropped are not seen.
     """
     places = _number_columns(source)
     scan, first = ColumnScan(), True

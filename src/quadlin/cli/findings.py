@@ -56,7 +56,7 @@ class TableSummary:
 
     @classmethod
     def of(cls, source: Source) -> "TableSummary":
-        """Take two walks over the rows, and a third where features are few."""
+        """Take two passes over the rows, and a third where features are few."""
         rows = Rows.of(source)
         surveyed = survey(rows)
         make = UnitsMaker("auto", True, source.dtype, list(source.names), source.fields)

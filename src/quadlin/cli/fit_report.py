@@ -68,7 +68,7 @@ def report_fit(
         ["features", f"{content['features']:,}"],
         ["rank", f"{rank_of(model)}{_eigenvalues(model)}"],
         *scores,
-        ["status", f"{model.status_.name}, {_walks(passes)} in {seconds:.1f} s"],
+        ["status", f"{model.status_.name}, {_in_passes(passes)} in {seconds:.1f} s"],
         ["model", str(output)],
     ]
     print_answer(content, aligned(table, ""), answer.json)
@@ -114,13 +114,13 @@ def report_classes(
         ["classes", shown],
         ["rank", ", ".join(map(str, ranks[:8])) + note],
         ["log-loss + penalty", ", ".join(map(number, losses[:8]))],
-        ["status", f"{model.status_.name}, {_walks(passes)} in {seconds:.1f} s"],
+        ["status", f"{model.status_.name}, {_in_passes(passes)} in {seconds:.1f} s"],
         ["model", str(output)],
     ]
     print_answer(content, [] if answer.quiet else aligned(table, ""), answer.json)
 
 
-def _walks(passes: int) -> str:
+def _in_passes(passes: int) -> str:
     return "1 pass" if passes == 1 else f"{passes:,} passes"
 
 

@@ -87,14 +87,14 @@ def predict(
     kept = _kept(keep, names, output)
     source = open_rows_for(fitted, data, read, answer, keep=kept)
     rows = 0
-    with watched(source, "predicting", answer.silent or to_stdout) as walked:
+    with watched(source, "predicting", answer.silent or to_stdout) as watched_rows:
         kept_columns, named = source.reader.kept_columns, output.suffix.lower() != ".npy"
         if classes:
             names = columns_of(fitted)
-            blocks = predicted(fitted, walked, named)
+            blocks = predicted(fitted, watched_rows, named)
             kept_columns = with_labels(kept_columns, fitted.classes_[:0]) if named else None
         else:
-            blocks = _numbers(fitted, walked, std, interval)
+            blocks = _numbers(fitted, watched_rows, std, interval)
         first = next(blocks)  # rows that do not fit the model are refused before a file exists
         with prediction_writer(output, names, kept_columns) as write:
             for block, beside in chain([first], blocks):

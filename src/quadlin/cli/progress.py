@@ -1,4 +1,4 @@
-"""A walk over the rows as the user sees it: how far it is, and how Ctrl-C ends it."""
+"""A pass over the rows as the user sees it: how far it is, and how Ctrl-C ends it."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ PATIENCE = 3  # the signal after which the process ends wherever it is
 
 @contextmanager
 def watched(source: Source, doing: str, quiet: bool, again: bool = False) -> Iterator[Source]:
-    """Yield the source with a progress bar that follows it; `again` if it is walked many times."""
+    """Yield the source with a progress bar that follows it; `again` if it is read many times."""
     if quiet or not sys.stderr.isatty():
         yield replace(source, watch=lambda n: check_interrupt())
         return

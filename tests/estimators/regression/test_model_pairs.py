@@ -140,7 +140,7 @@ def test_no_pair_is_found_where_nothing_interacts():
     assert wrong <= 1
 
 
-def test_a_search_that_finds_nothing_takes_few_walks():
+def test_a_search_that_finds_nothing_takes_few_passes():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 30))
     y = X @ rng.standard_normal(30) + rng.standard_normal(200)

@@ -99,13 +99,13 @@ def test_products_of_which_nothing_is_left_are_not_asked_about_rows_left_out(mon
     assert not asked
 
 
-def test_the_last_fit_of_few_rows_takes_few_walks():
+def test_the_last_fit_of_few_rows_takes_few_passes():
     data = make_second_order(250, 40, rank=3, noise=0.5, random_state=1)
     few = search(data.X, data.y)
     candidate = few.candidate(3)
     walks = few.rows.walks
     choice = few.fitted(candidate, few)
-    # Gauss–Newton steps by conjugate gradients take 64 walks here.
+    # Gauss–Newton steps by conjugate gradients take 64 passes here.
     assert few.rows.walks - walks < 30
     other, _ = few.fit(choice.options, candidate.model)
     assert choice.solution.history[-1].loss <= 1.001 * other.history[-1].loss

@@ -89,7 +89,7 @@ def test_a_low_rank_ends_at_the_optimum_that_walks_over_the_rows_find(loss):
 
 @pytest.mark.parametrize("loss", ["logistic", "poisson"])
 @pytest.mark.parametrize("rank", [0, 2, 4])
-def test_the_least_squares_about_a_fit_is_that_of_walks(loss, rank):
+def test_the_least_squares_about_a_fit_is_that_of_passes(loss, rank):
     table, fit = table_of(loss, rank=rank)
     U = np.linalg.qr(np.random.default_rng(1).standard_normal((4, 4)))[0][:, :rank]
     model = Model(U, np.linspace(0.2, -0.1, rank), np.full(4, 0.3), 0.1, fit.units.free)

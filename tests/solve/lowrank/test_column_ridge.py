@@ -36,7 +36,7 @@ def test_single_numbers_are_enough_for_three_digits():
     assert path.coef.dtype == np.float32
     # The residual of the smallest penalty is a thousandth; the condition number is about 40.
     np.testing.assert_allclose(path.coef, exact.coef, atol=5e-3 * np.abs(exact.coef).max())
-    assert path.walks < exact.walks
+    assert path.passes < exact.passes
 
 
 def test_columns_without_penalty_are_left_out_and_walks_are_capped():
@@ -45,7 +45,7 @@ def test_columns_without_penalty_are_left_out_and_walks_are_capped():
     penalty[7] = 0.0
     path = ridges(X, y, None, penalty, [1.0], 1e-12, 3)
     assert path.coef[0, 7] == 0.0
-    assert path.walks == 5
+    assert path.passes == 5
     rest = path.errors(X, y, 0)
     np.testing.assert_allclose(rest, X @ path.coef[0] + path.intercept[0] - y)
     assert abs(rest.mean()) < 1e-10

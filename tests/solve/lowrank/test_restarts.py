@@ -77,7 +77,7 @@ def test_starts_descend_together_as_each_does_alone(monkeypatch, entries):
     many.append(landscape.factors(np.zeros((6, 2)), signs[0]))  # where no direction says anything
     together = descended(landscape, many, 5)
     for start, reached in zip(many, together, strict=True):
-        alone = landscape.descended(start, 5)
+        alone = descended(landscape, [start], 5)[0]
         np.testing.assert_allclose(reached.L, alone.L, atol=1e-8)
         assert reached.loss == pytest.approx(landscape.factors(reached.L, start.signs).loss)
         assert reached.loss < start.loss or not start.L.any()
@@ -98,7 +98,7 @@ def test_steps_near_an_optimum_of_noise_are_few(monkeypatch):
         landscape = landscape_of(p)
         start = landscape.factors(p.rng.standard_normal((6, 2)), np.array([1.0, -1.0]))
         taken.clear()
-        reached = landscape.descended(start, 200)
+        reached = descended(landscape, [start], 200)[0]
         gradient = 4 * (landscape.slope_of_loss(reached) @ reached.L) * reached.signs
         # A step ends the descent that gains a share of 1e-16, so slopes are its root at most.
         assert np.abs(gradient).max() < 1e-6 * (reached.loss + landscape.unexplained)
@@ -126,10 +126,10 @@ def test_steps_of_higher_ranks_are_few_near_an_optimum_of_noise(monkeypatch):
         landscape = landscape_of(Problem(rows, units, Options(rank=6, alpha=(1.0, 1.0)), rng))
         start = landscape.factors(rng.standard_normal((10, 6)), np.repeat([1.0, -1.0], 3))
         tries.clear()
-        reached = landscape.descended(start, 200)
+        reached = descended(landscape, [start], 200)[0]
         assert len(tries) < 60  # 21 to 46 here; with Newton's matrix as it is up to 113
         moved = landscape.factors(reached.L + 1e-3 * rng.standard_normal((10, 6)), reached.signs)
-        again = landscape.descended(moved, 200)
+        again = descended(landscape, [moved], 200)[0]
         assert again.loss == pytest.approx(reached.loss, rel=1e-6)  # so it was no saddle point
 
 

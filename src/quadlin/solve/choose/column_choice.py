@@ -27,7 +27,7 @@ from quadlin.solve.lowrank.types import Options, Problem
 
 RANKS = 2, 8  # that are compared where none is given
 RIDGES = 10.0 ** np.arange(-3, 1.1, 0.25)  # of the weight, for w
-RIDGE_TOL, RIDGE_WALKS = 1e-2, 60
+RIDGE_TOL, RIDGE_PASSES = 1e-2, 60
 STIFFER = 16.0  # the penalty of M, in units of that of w, that a search begins with
 TIMES, MOST_CHANGES = 4.0, 4  # by which it is changed, and how often at most in one direction
 CLEARLY = 2.0  # standard errors by which products must be better, the best of many candidates
@@ -115,8 +115,8 @@ class ColumnSearch:
     def ridge(self, alphas: np.ndarray) -> np.ndarray:
         """Take the best of some penalties of w, and return its squared errors."""
         columns = self.columns
-        path = ridges(*columns.parts, alphas.tolist(), RIDGE_TOL, RIDGE_WALKS)
-        self._count(path.walks + 1)
+        path = ridges(*columns.parts, alphas.tolist(), RIDGE_TOL, RIDGE_PASSES)
+        self._count(path.passes + 1)
         f = columns.X[self.held] @ path.coef.T + path.intercept
         squares = np.asarray(f - columns.y[self.held, None], np.float64) ** 2
         best = int(np.argmin(self.omega @ squares))

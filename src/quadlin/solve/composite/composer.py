@@ -28,7 +28,7 @@ from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion
 from quadlin.solve.pairs.pair_joint import Joint, joined, settled
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_screen import WORTH_A_LOOK, Screen
-from quadlin.solve.pairs.pair_search import CLEAR, MOST_PAIRS, PairSearch, Seen
+from quadlin.solve.pairs.pair_search import CLEAR, MOST_PAIRS, PairSearch, SeenProducts
 from quadlin.solve.pairs.pair_sparse import sparse_search
 from quadlin.solve.pairs.pair_sums import ProductMoments, RegressionColumns, look_at
 from quadlin.solve.pairs.pair_terms import PairTerms, less_pairs
@@ -62,7 +62,7 @@ class Composer:
     clean: bool = False  # whether no pair is worth a look beside ridge regression
     spread: bool = False  # whether what ridge regression leaves is of too many pairs
     refused: bool = False  # whether pairs beside ridge regression are not better than all products
-    seen: Seen = field(default_factory=Seen)  # beside ridge regression
+    seen: SeenProducts = field(default_factory=SeenProducts)  # beside ridge regression
 
     def composed(self, start: Beside) -> Composite | None:
         """Return pairs with the best that was tried beside them; None if none are worth it.

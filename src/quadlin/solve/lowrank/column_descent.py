@@ -29,7 +29,7 @@ from quadlin.solve.lowrank.polish import OnStep
 from quadlin.solve.lowrank.types import Options, Problem, Solution, Status
 from quadlin.solve.lowrank.whitening import FULL_LIMIT, Identity, Whitener
 
-LINEAR_TOL, MOST_WALKS = 1e-5, 500  # for a fit of the linear model alone
+LINEAR_TOL, MOST_PASSES = 1e-5, 500  # for a fit of the linear model alone
 FIRM = 1e-4  # of the weight: a penalty with which conjugate gradients need no preconditioner
 SWEEPS = 4  # count as one of the `max_iter` steps, as those of a posterior do
 REMAINDER, PER_TOL = 0.006, 1e4  # of the objective, and per unit of `tol`: a gain to ignore
@@ -92,14 +92,14 @@ def linear(problem: Problem, columns: ColumnFit) -> Method:
     """Yield ridge regression."""
     table, counter, share = columns.table, problem.rows.counter, problem.rows.share
     tol = max(LINEAR_TOL, 30 * float(np.finfo(columns.X.dtype).eps))
-    path = ridges(*columns.parts, problem.options.alpha[:1], tol, MOST_WALKS)
+    path = ridges(*columns.parts, problem.options.alpha[:1], tol, MOST_PASSES)
     table.linear[:] = path.coef[0][columns.order]
     table.evaluate()
-    counter.count += (path.walks + 1) * share
+    counter.count += (path.passes + 1) * share
     model = columns.linear_model(path.coef[0])
     model = replace(model, U=model.U[:, :0], s=model.s[:0])
     yield Iterate(model, table.objective() / columns.weight)
-    return Status.converged if path.walks < MOST_WALKS + 2 else Status.out_of_passes
+    return Status.converged if path.passes < MOST_PASSES + 2 else Status.out_of_passes
 
 
 def fit_by_columns(

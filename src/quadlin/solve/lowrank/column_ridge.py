@@ -18,7 +18,7 @@ class RidgePath(NamedTuple):
 
     coef: np.ndarray  # (p, d)
     intercept: np.ndarray  # (p,)
-    walks: int
+    passes: int
 
     def errors(self, X: Any, y: np.ndarray, i: int) -> np.ndarray:
         """Return f − y of the rows by the i-th model: one pass."""
@@ -68,9 +68,9 @@ def ridges(
     goal = tol**2 * size
     zeta, zeta_before = np.ones(len(shifts)), np.ones(len(shifts))  # relative residuals
     step_before, turn = 1.0, 0.0
-    walks = 2
-    while size > goal and walks < cap + 2:
-        walks += 1
+    passes = 2
+    while size > goal and passes < cap + 2:
+        passes += 1
         grown = product(directions[least])
         step = size / float(directions[least] @ grown)
         behind = step * turn * (zeta_before - zeta)
@@ -84,4 +84,4 @@ def ridges(
         directions += after[:, None].astype(dtype) * r
         zeta_before, zeta, step_before = zeta, after, step
     coef = solutions * root
-    return RidgePath(coef, centre - coef @ mean.astype(np.float64), walks)
+    return RidgePath(coef, centre - coef @ mean.astype(np.float64), passes)

@@ -11,7 +11,7 @@ from quadlin.solve.lowrank.column_ridge import ridges
 from quadlin.solve.lowrank.column_rows import ColumnFit, RowSample
 from quadlin.solve.lowrank.types import Problem
 
-RIDGE_TOL, RIDGE_WALKS = 0.1, 20  # for the linear model at the start of a fit
+RIDGE_TOL, RIDGE_PASSES = 0.1, 20  # for the linear model at the start of a fit
 START_ROWS, START_PART = 20_000, 8  # the start is that of so many rows, or of this part of all
 BLOCKS = 4  # products with the moment matrix, for the directions and signs of the start
 ENTRIES, FEWEST = 0.4, 2000  # directions are of the columns that hold this share, or of so many
@@ -23,10 +23,10 @@ def begin(problem: Problem, columns: ColumnFit) -> None:
     alpha, table = problem.options.alpha[0], columns.table
     sample = start_sample(problem, columns)
     share = float(sample.omega.sum()) / columns.weight
-    path = ridges(*sample, table.penalty, [share * alpha], RIDGE_TOL, RIDGE_WALKS)
+    path = ridges(*sample, table.penalty, [share * alpha], RIDGE_TOL, RIDGE_PASSES)
     V, signs = start_of(problem, columns, sample, path.coef[0])
     columns.begin(sample, path.coef[0], V, signs)
-    passed(problem, columns, sample, path.walks + 2)
+    passed(problem, columns, sample, path.passes + 2)
 
 
 def start_sample(problem: Problem, columns: ColumnFit) -> RowSample:

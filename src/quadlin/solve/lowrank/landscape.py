@@ -1,4 +1,4 @@
-r"""The objective of a problem with few features as a function of M, from one walk over its rows.
+r"""The objective of a problem with few features as a function of M, from one pass over its rows.
 
 With β_ij the coefficient of z_i z_j (2M_ij off the diagonal, M_ii on it) and everything linear
 solved for, the objective of any M is
@@ -16,7 +16,7 @@ import numpy as np
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.model import Model
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.many_descents import SignedFactors, descended, losses, residuals
+from quadlin.solve.lowrank.many_descents import SignedFactors, losses, residuals
 from quadlin.solve.lowrank.tangent import orthonormalised
 from quadlin.solve.lowrank.types import Options
 
@@ -123,10 +123,6 @@ class Landscape:
     def slope_of_loss(self, f: SignedFactors) -> np.ndarray:
         """Return half the gradient of the loss by M, a symmetric matrix."""
         return np.tensordot(self.residual(f.L, f.signs), self.slope, axes=1)
-
-    def descended(self, f: SignedFactors, steps: int) -> SignedFactors:
-        """Take Levenberg–Marquardt steps until they gain next to nothing."""
-        return descended(self, [f], steps)[0]
 
     def model(self, f: SignedFactors, units: Units) -> Model:
         """Return the factors as a model, with the best linear parts.

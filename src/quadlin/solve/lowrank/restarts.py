@@ -1,4 +1,4 @@
-"""The best of many optima of a problem with few features, from one walk over its rows.
+"""The best of many optima of a problem with few features, from one pass over its rows.
 
 Levenberg–Marquardt on M = L diag(±1) Lᵀ can start as often as it likes in a `Landscape`, with every
 number of negative signs, without another look at the rows.
@@ -98,7 +98,7 @@ def _onwards(
 
 
 def products_of(rows: Rows, units: Units) -> np.ndarray:
-    """Return the Gram matrix of all products that a `Landscape` is made of: one walk."""
+    """Return the Gram matrix of all products that a `Landscape` is made of: one pass."""
     return to_numpy(Exact(rows, units, EXACT_COLUMNS, linear=False).gram)
 
 
@@ -132,7 +132,7 @@ def optima(
 
 
 def best_start(problem: Problem, gram: np.ndarray | None = None) -> Model:
-    """Return the best optimum that any start leads to: one walk, unless its products are given."""
+    """Return the best optimum that any start leads to: one pass, unless its products are given."""
     units, options = problem.units, problem.options
     gram = products_of(problem.rows, units) if gram is None else gram
     landscape = Landscape(gram, units, options)

@@ -29,7 +29,7 @@ class RobustErrors:
 
     @classmethod
     def of(cls, score: Scores, noise: float | None = None) -> "RobustErrors":
-        """Return the standard errors that a walk has summed up; not robust if `noise` is known.
+        """Return the standard errors that a pass has summed up; not robust if `noise` is known.
 
         With a the influence of the rows on a coefficient, (Σa²)²/Σa⁴ is the number of rows that
         carry it: all of them if they do so alike, one if the others say nothing.

@@ -35,7 +35,7 @@ class Joint:
 
     @cached_property
     def regression(self) -> "Regression":
-        """Return the regression beside L as it is: a walk, unless its matrix is there."""
+        """Return the regression beside L as it is: a pass, unless its matrix is there."""
         return Regression.of(self.search, self.fit)
 
     @property
@@ -72,7 +72,7 @@ class Regression:
 
     @classmethod
     def of(cls, search: PairRegression, fit: PairFit) -> "Regression":
-        """Solve for given products: a walk."""
+        """Solve for given products: a pass."""
         gram, ridge = search.normal(fit.i, fit.j)
         G, columns = gram + ridge, search.columns
         stays = np.ones(len(G) - 1, bool)
@@ -122,7 +122,7 @@ def joined(joint: Joint, options: Options, seed: int) -> Joint:
     """Move L and w together with the products, to the joint optimum.
 
     Where the tangent space of L is part of the regression, each step is one of Gauss–Newton: a
-    walk. Where it is too large for that, or other features have a part in w, the model is fitted
+    pass. Where it is too large for that, or other features have a part in w, the model is fitted
     to what the products leave, and the products to what the model leaves, by turns.
     """
     search = joint.search

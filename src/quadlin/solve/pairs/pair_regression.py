@@ -41,7 +41,7 @@ class PairRegression:
         Positions of the features to look at; None is all, at most 3,000. Others stay as `model`
         has them.
     moments : ProductMoments or None
-        Of these features, where they were summed before; None takes a walk.
+        Of these features, where they were summed before; None takes a pass.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class PairRegression:
         self.freedom = max(self.weight - self.base_dof, 1.0)
 
     def normal(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Gram matrix of all columns and the response, and its ridge: a walk."""
+        """Return the Gram matrix of all columns and the response, and its ridge: a pass."""
         i, j = self.among(i, j)
         gram = self.gram(i, j)
         return gram, self.penalty.matrix(len(gram), self.columns.base, i, j)
 
     def moved(self, model: Model, i: np.ndarray, j: np.ndarray) -> Self:
-        """Return the same beside another L of the same rank, some products summed with it: a walk.
+        """Return the same beside another L of the same rank, some products summed with it: a pass.
 
         The loss and the degrees of freedom without products stay those of the first L.
         """
@@ -110,7 +110,7 @@ class PairRegression:
         return first, second
 
     def gram(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Return the Gram matrix with some products: a walk, unless there are none or the last."""
+        """Return the Gram matrix with some products: a pass, unless there are none or the last."""
         b = self.columns.base
         if not len(i):
             return self.base

@@ -46,14 +46,14 @@ class Remainder:
 
     @cached_property
     def edge(self) -> float:
-        """Return where residuals end, by their median: a walk."""
+        """Return where residuals end, by their median: a pass."""
         pieces = self.rows.collect(residual_squares, self.columns, self.beta)
         squares = np.concatenate([piece for part in pieces for piece in part])
         typical = float(np.median(squares)) or float(np.mean(squares))
         return BOUND * SD_PER_MEDIAN * sqrt(typical * len(squares) / self.weight)
 
     def moments(self, salt: int | None = None) -> "BoundedMoments":
-        """Return what the residual says of products, with a salt that of random signs: a walk."""
+        """Return what the residual says of products, with a salt that of random signs: a pass."""
         n_rows = sum(self.rows.collect(height))
         args = (self.columns, self.beta, self.whitener, self.edge, salt)
         sums: BoundedMoments = self.rows.reduce_numbered(bounded_moments, n_rows, *args)
@@ -61,11 +61,11 @@ class Remainder:
 
     @cached_property
     def plain_moments(self) -> "BoundedMoments":
-        """Return what the residual itself says of products: a walk."""
+        """Return what the residual itself says of products: a pass."""
         return self.moments()
 
     def says_nothing(self, unexplained: float = 1.0) -> bool:
-        """Tell whether it says no more of all products than noise: two to five walks.
+        """Tell whether it says no more of all products than noise: two to five passes.
 
         In whitened coordinates the sum of their squared t is about their number p then, with a
         variance of 2p(1 + p/n), or else what residuals with random signs have. What all products

@@ -92,7 +92,7 @@ class RunningPairs:
         alpha: tuple[float, float, float],
         rows: Rows,
     ) -> "RunningPairs | None":
-        """Return the regression about log-odds that were fitted to rows: a walk.
+        """Return the regression about log-odds that were fitted to rows: a pass.
 
         None where not all parameters fit into a matrix.
         """
@@ -114,7 +114,7 @@ class RunningPairs:
         return RegressionColumns(self.units, model, features, bool(self.U.shape[1]), i, j)
 
     def sums(self, rows: Rows) -> tuple[Array, float]:
-        """Return the Gram matrix of new rows, and their loss before they are learned: a walk."""
+        """Return the Gram matrix of new rows, and their loss before they are learned: a pass."""
         if self.loss == "logistic":
             labels: LabelGram = rows.reduce(label_gram, self.columns, self.solved.beta)
             return to_numpy(labels.gram), labels.loss

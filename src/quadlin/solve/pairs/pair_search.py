@@ -36,13 +36,13 @@ from quadlin.solve.pairs.pair_sums import (
 ROUNDS, MOST_PAIRS = 60, 32
 FLIPS = 19  # residuals with random signs: one in twenty would be the largest by chance
 FEW_FLIPS = 3  # of them, after which a clear case is one
-FLIPPED = 1 << 22  # entries of the moments that are kept of one walk
+FLIPPED = 1 << 22  # entries of the moments that are kept of one pass
 CLEAR = 1.5  # times the eigenvalues of noise: of low rank, or to be tried in any case
 FEWEST = 10.0  # rows beyond the parameters
 FEW_CARRIERS = 3.0  # rows, less one, that carry a product: with so few no other fit makes it sure
 
 
-class Seen(NamedTuple):
+class SeenProducts(NamedTuple):
     """What a search has seen, for the next one beside about the same."""
 
     shortlist: tuple[Group, ...] = ()  # what was worth a look
@@ -93,7 +93,7 @@ class PairSearch(PairRegression):
         self.screen = Screen(self.moments, to_numpy(units.free)[at], inside, main)
         count = self.screen.candidates if candidates is None else candidates
         self.criterion = Criterion(self.freedom, count, max(self.power, 1e-300), noise)
-        self.seen = Seen()
+        self.seen = SeenProducts()
 
     def run(self, most: int | None = None, few: bool = False) -> PairFit:
         """Search until a round changes nothing; with `few` until pairs are in doubt that are many.
@@ -143,7 +143,7 @@ class PairSearch(PairRegression):
         if not looks:
             self.score = self._scored(self.regression)
         always = (group for group, carriers in banned.items() if carriers < FEW_CARRIERS)
-        self.seen = Seen(tuple(shortlist), frozenset(always))
+        self.seen = SeenProducts(tuple(shortlist), frozenset(always))
         errors = RobustErrors.of(self.score, self.criterion.noise)
         return self._fit(self.regression, errors, step, choice, shortlist, most)
 
@@ -153,11 +153,11 @@ class PairSearch(PairRegression):
         return np.concatenate([piece for pieces in chunks for piece in pieces])
 
     def refit(self, fit: PairFit) -> PairFit:
-        """Return the regression with the same products, their errors as they were: a walk."""
+        """Return the regression with the same products, their errors as they were: a pass."""
         return self._given(fit.i, fit.j, fit.entry, fit.errors)
 
     def tested(self, i: np.ndarray, j: np.ndarray, entry: np.ndarray | None = None) -> PairFit:
-        """Return the regression with given products and its errors: two walks.
+        """Return the regression with given products and its errors: two passes.
 
         `entry` tells which of them enter together; None is one by one.
         """
@@ -194,7 +194,7 @@ class PairSearch(PairRegression):
         return [tuple(sorted(flat[entry == step].tolist())) for step in np.unique(entry)]
 
     def looks_low_rank(self, clear: float = inf) -> bool:
-        """Tell whether something of low rank is left in the last residual: up to five walks.
+        """Tell whether something of low rank is left in the last residual: up to five passes.
 
         Its moments must have an eigenvalue beyond the edge of normal noise, also those of features
         and residuals that end at some standard deviations, and beyond all those of residuals with
@@ -218,7 +218,7 @@ class PairSearch(PairRegression):
         return True
 
     def leaves_nothing(self) -> bool:
-        """Tell whether the last residual says no more of all products than noise: a few walks."""
+        """Tell whether the last residual says no more of all products than noise: a few passes."""
         if self.criterion.noise is not None:  # of labels, whose variance says little
             return self._remainder.says_nothing()
         return self._remainder.says_nothing(self.score.loss / self.power)
@@ -230,7 +230,7 @@ class PairSearch(PairRegression):
         return Remainder(self.rows, columns, fit.beta, self.screen.whitener, self.weight)
 
     def _flipped(self, times: int) -> Iterator[np.ndarray]:
-        """Yield the moments of the last residual with random signs: some of them by one walk."""
+        """Yield the moments of the last residual with random signs: some of them by one pass."""
         (columns, fit), start = self.regression, 0
         n_rows = sum(self.rows.collect(height))
         while start < times:
@@ -277,7 +277,7 @@ class PairSearch(PairRegression):
         return np.divmod(flat, self.d)
 
     def _stepwise(self, shortlist: Sequence[Group]) -> tuple[Stepwise, Projected]:
-        """Return what chooses among some groups of products: a walk, unless there are none."""
+        """Return what chooses among some groups of products: a pass, unless there are none."""
         i, j = self._ij(shortlist)
         projected = self.projected(i, j)
         place = {p: m for m, p in enumerate((i * self.d + j).tolist())}

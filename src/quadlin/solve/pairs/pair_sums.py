@@ -1,4 +1,4 @@
-r"""What a walk over the rows says of products z_i·z_j: sums of pure functions of a chunk."""
+r"""What a pass over the rows says of products z_i·z_j: sums of pure functions of a chunk."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -184,7 +184,7 @@ def another_look(
 
 
 def look_at(rows: Rows, columns: RegressionColumns, features: ProductMoments | None) -> FirstLook:
-    """Return what a residual says of every product: a walk, a short one if the rest is given."""
+    """Return what a residual says of every product: a pass, a short one if the rest is given."""
     if features is None:
         look: FirstLook = rows.reduce(first_look, columns)
         return look

@@ -73,7 +73,7 @@ def whole(model: Model, terms: PairTerms) -> Model:
 
 
 def less_pairs(rows: Rows, terms: PairTerms, units: Units) -> Rows:
-    """Return the rows with targets less what the pairs say: one walk."""
+    """Return the rows with targets less what the pairs say: one pass."""
     y = np.concatenate(rows.collect(_less, terms, units))
     like = namespace(units.scale)
     ones = like.ones(len(y), dtype=like.float64, device=units.scale.device)
