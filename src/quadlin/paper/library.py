@@ -78,7 +78,7 @@ def _states(
 
 
 @dataclass(frozen=True)
-class Seen:
+class StepModel:
     """The model of a fit after a step; it predicts as an estimator does."""
 
     passes: int
@@ -97,15 +97,15 @@ class Seen:
         return np.asarray(f)
 
 
-def watched(X: np.ndarray, y: np.ndarray, options: Options) -> list[Seen]:
+def watched(X: np.ndarray, y: np.ndarray, options: Options) -> list[StepModel]:
     """Fit as an estimator does, and return the model after each step."""
     rows = Rows.of(MemorySource(X, y))
     units = units_for(rows, X)
-    steps: list[Seen] = []
+    steps: list[StepModel] = []
 
     def note(solution: Solution) -> bool:
         last = solution.history[-1]
-        steps.append(_seen(solution.model, units, last.passes, last.loss))
+        steps.append(_step_model(solution.model, units, last.passes, last.loss))
         return False
 
     rng = np.random.default_rng(0)
@@ -116,7 +116,7 @@ def watched(X: np.ndarray, y: np.ndarray, options: Options) -> list[Seen]:
 
 def moment_steps(
     data: Sample, law: Law, rank: int, step: str, steps: int, seed: int, fresh: bool
-) -> Iterator[Seen]:
+) -> Iterator[StepModel]:
     """Take one moment step after another, each on new rows if they must be fresh."""
     options = Options(rank, step=step, polish=False, tol=0.0)
     rng = np.random.default_rng([seed, 1])
@@ -131,7 +131,7 @@ def moment_steps(
         return Problem(Rows.of(MemorySource(Z, data.truth(Z))), units, options, rng)
 
     for state in _states(problem_of, first, step, steps):
-        yield _seen(state.model, units, rows.walks, state.loss)
+        yield _step_model(state.model, units, rows.walks, state.loss)
 
 
 def units_for(rows: Rows, X: Array, diagonal: str = "auto") -> Units:
@@ -140,7 +140,7 @@ def units_for(rows: Rows, X: Array, diagonal: str = "auto") -> Units:
     return UnitsMaker(diagonal, True, X.dtype, names)(*moments_of(rows))
 
 
-def _seen(model: Model, units: Units, passes: int, loss: float) -> Seen:
+def _step_model(model: Model, units: Units, passes: int, loss: float) -> StepModel:
     raw = to_raw(model, units)
     parts = (raw.intercept, raw.coef, raw.components, raw.eigenvalues)
-    return Seen(passes, loss, *parts, units.free > 0)
+    return StepModel(passes, loss, *parts, units.free > 0)

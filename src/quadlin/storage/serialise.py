@@ -125,12 +125,11 @@ def serialise(value: Any, name: str, arrays: dict[str, np.ndarray]) -> JSON:
     >>> arrays
     {'w': array([1., 1.])}
     """
-    if value is None or isinstance(value, str | bool | np.bool_):
-        return bool(value) if isinstance(value, np.bool_) else value
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        return float(value) if isfinite(value) else str(float(value))
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else str(value)
     if isinstance(value, Enum):
         return value.name
     if _is_record(type(value)):

@@ -19,7 +19,7 @@ from quadlin.solve.choose.rank import as_good, folds_by
 from quadlin.solve.fields.field_rows import has_many_entities
 from quadlin.solve.lowrank.column_descent import goes_by_columns
 from quadlin.solve.lowrank.column_ridge import ridges
-from quadlin.solve.lowrank.column_rows import ColumnFit, RowSample
+from quadlin.solve.lowrank.column_rows import ColumnFit, OrderedRows
 from quadlin.solve.lowrank.column_start import passed, start_of, start_sample
 from quadlin.solve.lowrank.row_hash import row_hash
 from quadlin.solve.lowrank.sample import row_content
@@ -124,7 +124,7 @@ class ColumnSearch:
         return squares[:, best]
 
     @cached_property
-    def start(self) -> tuple[RowSample, np.ndarray, np.ndarray]:
+    def start(self) -> tuple[OrderedRows, np.ndarray, np.ndarray]:
         """Return rows, and factors and signs of what ridge regression leaves of them."""
         sample = start_sample(self.problem, self.columns)
         w = self.w[self.columns.order]

@@ -15,7 +15,7 @@ from quadlin.core.units import Units
 from quadlin.solve.lowrank.types import Problem
 
 
-class RowSample(NamedTuple):
+class OrderedRows(NamedTuple):
     """Some rows, with the columns in the order of a table."""
 
     X: csr_array
@@ -75,16 +75,16 @@ class ColumnFit:
         """Return the total weight of the rows."""
         return float(len(self.y) if self.weights is None else self.weights.sum())
 
-    def sample(self, most: int, rng: np.random.Generator) -> RowSample:
+    def sample(self, most: int, rng: np.random.Generator) -> OrderedRows:
         """Return the rows that have a weight, or `most` of them, drawn at random."""
         kept = np.arange(len(self.y)) if self.weights is None else np.flatnonzero(self.weights)
         if len(kept) > most:
             kept = np.sort(rng.choice(kept, most, replace=False))
         X = self.X if len(kept) == len(self.y) else self.X[kept]
         omega = np.ones(len(kept)) if self.weights is None else np.asarray(self.weights[kept])
-        return RowSample(_reordered(X, self.order), self.y[kept], omega.astype(np.float64))
+        return OrderedRows(_reordered(X, self.order), self.y[kept], omega.astype(np.float64))
 
-    def begin(self, sample: RowSample, w: np.ndarray, V: np.ndarray, signs: np.ndarray) -> None:
+    def begin(self, sample: OrderedRows, w: np.ndarray, V: np.ndarray, signs: np.ndarray) -> None:
         """Start with the slopes w at the means, and with the best length of V for a sample.
 
         w and V are in the order of the table. Along the line M = t V diag(s) Vᵀ the objective is a

@@ -8,7 +8,7 @@ from scipy.sparse import csc_array
 
 from quadlin.solve.lowrank import moment_estimates as mes
 from quadlin.solve.lowrank.column_ridge import ridges
-from quadlin.solve.lowrank.column_rows import ColumnFit, RowSample
+from quadlin.solve.lowrank.column_rows import ColumnFit, OrderedRows
 from quadlin.solve.lowrank.types import Problem
 
 RIDGE_TOL, RIDGE_PASSES = 0.1, 20  # for the linear model at the start of a fit
@@ -29,18 +29,18 @@ def begin(problem: Problem, columns: ColumnFit) -> None:
     passed(problem, columns, sample, path.passes + 2)
 
 
-def start_sample(problem: Problem, columns: ColumnFit) -> RowSample:
+def start_sample(problem: Problem, columns: ColumnFit) -> OrderedRows:
     """Return the rows with which a start is computed."""
     return columns.sample(max(START_ROWS, len(columns.y) // START_PART), problem.rng)
 
 
-def passed(problem: Problem, columns: ColumnFit, sample: RowSample, walks: float) -> None:
+def passed(problem: Problem, columns: ColumnFit, sample: OrderedRows, walks: float) -> None:
     """Count walks over a sample as the passes that they are worth."""
     problem.rows.counter.count += walks * problem.rows.share * len(sample.y) / len(columns.y)
 
 
 def start_of(
-    problem: Problem, columns: ColumnFit, sample: RowSample, w: np.ndarray
+    problem: Problem, columns: ColumnFit, sample: OrderedRows, w: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return factors in the rows' units, and the signs, of the leading directions beside w.
 
@@ -87,7 +87,7 @@ class MomentMatrix:
     diagonal: np.ndarray  # (d,)
 
     @classmethod
-    def of(cls, columns: ColumnFit, sample: RowSample, w: np.ndarray) -> "MomentMatrix":
+    def of(cls, columns: ColumnFit, sample: OrderedRows, w: np.ndarray) -> "MomentMatrix":
         """Return that of all columns of a table, by some of its rows."""
         (X, y, omega), dtype = sample, sample.X.dtype
         r = X @ w.astype(dtype) - y
