@@ -68,17 +68,17 @@ def dates_in(what: str, dtype: str) -> str:
 def refused_dates(name: Any, reason: str) -> ColumnError:
     """Return an error about a column of dates that says what can be done with it."""
     told = Message(
-        "{reason}, or {drop}. If each date is a category, give {categorical}.",
+        "{reason}, or {drop}. If each date is a category, give {categorical_features=}.",
         reason=reason.removesuffix("."),
         drop=drop_it(name),
-        categorical=Option("categorical_features", [str(name)]),
+        categorical_features=[str(name)],
     )
     return ColumnError(str(name), told)
 
 
 def drop_it(name: Any) -> Phrase:
     """Return the advice to leave a column out."""
-    exclude = Message("give {exclude}", exclude=Option("exclude", [str(name)]))
+    exclude = Message("give {exclude=}", exclude=[str(name)])
     return Phrase("drop the column", exclude)
 
 
@@ -131,11 +131,11 @@ def is_text(column: nw.Series[Any]) -> bool:
             str(column.name),
             Message(
                 "Column {name!r} has dtype {dtype} and holds lists. If they list labels, give "
-                "{multi_hot}, so that each becomes a 0/1 column. Drop it, or turn it into numbers "
+                "{multi_hot=}, so that each becomes a 0/1 column. Drop it, or turn it into numbers "
                 "or into strings otherwise.",
                 name=str(column.name),
                 dtype=str(dtype),
-                multi_hot=Option("multi_hot", [str(column.name)]),
+                multi_hot=[str(column.name)],
             ),
         )
     raise ColumnError(
@@ -192,11 +192,10 @@ def refuse_missing_rows(name: Any, absent: np.ndarray) -> None:
         raise ValueError(
             Message(
                 "Column {name!r} contains NaN (a missing value), first in row {row} (counted from "
-                "0). Use {mean}, which replaces missing numbers by their mean and missing text by "
-                "the level 'missing', or drop such rows.",
+                "0). Use {missing=mean}, which replaces missing numbers by their mean and missing "
+                "text by the level 'missing', or drop such rows.",
                 name=str(name),
                 row=int(absent.argmax()),
-                mean=Option("missing", "mean"),
             )
         )
 

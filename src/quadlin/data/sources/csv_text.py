@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 from quadlin.data.columns.columns import as_codes
 from quadlin.data.columns.errors import SourceError, first_line
 from quadlin.data.sources.arrow_batches import ADVICE, arrow
@@ -19,11 +19,11 @@ LONGEST_MARK = 20  # letters of a word that may stand for a missing value
 SEPARATORS = (";", "\t", "|")  # beside the comma
 # What a model remembers; not the encoding, since UTF-8 read as Latin-1 is garbled without an error.
 REMEMBERED = ("delimiter", "decimal", "thousands", "header", "na")
-UTF16 = Message("is not UTF-8 but UTF-16. Give {utf16}", utf16=Option("encoding", "utf-16"))
+UTF16 = Message("is not UTF-8 but UTF-16. Give {encoding=utf-16}")
 NO_CSV = {
     b"\x1f\x8b": "is packed by gzip. Unpack it first (zcat), or end the file's name in .csv.gz",
     b"PK\x03\x04": "is an Excel workbook or a ZIP archive. Save its table as CSV first",
-    b"PAR1": Message("is a Parquet file. Give {parquet}", parquet=Option("format", "parquet")),
+    b"PAR1": Message("is a Parquet file. Give {format=parquet}"),
     b"\xff\xfe": UTF16,
     b"\xfe\xff": UTF16,
 }
@@ -58,36 +58,27 @@ class Dialect:
         single = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii()
         if delimiter is not None and (not single or delimiter in '"\r\n\0'):
             raise SourceError(
-                Message(
-                    '{delimiter} must be one character, such as ";".',
-                    delimiter=Option("delimiter", delimiter),
-                )
+                Message('{delimiter=} must be one character, such as ";".', delimiter=delimiter)
             )
         if decimal not in (None, ".", ","):
-            raise SourceError(
-                Message('{decimal} must be "." or ",".', decimal=Option("decimal", decimal))
-            )
+            raise SourceError(Message('{decimal=} must be "." or ",".', decimal=decimal))
         decimal, thousands = checked_signs(decimal, thousands)
         try:
             "".encode(encoding or "utf8")
         except (LookupError, TypeError, ValueError):
             raise SourceError(
                 Message(
-                    '{encoding} is unknown. Give one such as "latin1", "cp1252" or "utf-16".',
-                    encoding=Option("encoding", encoding),
+                    '{encoding=} is unknown. Give one such as "latin1", "cp1252" or "utf-16".',
+                    encoding=encoding,
                 )
             ) from None
         same = encoding is None or encoding.lower().replace("-", "") == "utf8"
         if header not in (None, True, False):
-            raise SourceError(
-                Message("{header} must be True or False.", header=Option("header", header))
-            )
+            raise SourceError(Message("{header=} must be True or False.", header=header))
         if na is not None:
             na = (na,) if isinstance(na, str) else tuple(na)
             if not all(isinstance(marker, str) for marker in na):
-                raise SourceError(
-                    Message('{na} must be a list of texts, such as ["?"].', na=Option("na", na))
-                )
+                raise SourceError(Message('{na=} must be a list of texts, such as ["?"].', na=na))
         return cls(delimiter, decimal, thousands, "utf8" if same else encoding, header, na)
 
     def seen_in(self, head: bytes) -> "Dialect":
@@ -272,7 +263,7 @@ def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Di
     return Message(
         "Column {name!r} of {what} looks like {kind} in its first rows, but{row} it holds "
         "'{value}. Correct it{missing}, or {codes} if these are codes.",
-        missing=Message(", give {na} if it is missing", na=Option("na", [cell]))
+        missing=Message(", give {na=} if it is missing", na=[cell])
         if len(cell) <= LONGEST_MARK
         else "",
         codes=as_codes(name),
@@ -285,9 +276,8 @@ def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Di
 
 
 ENCODINGS = Message(
-    "Give {latin1} if it is Western text from an older program, or its own encoding; or convert it "
-    "with iconv -f latin1 -t utf8.",
-    latin1=Option("encoding", "latin1"),
+    "Give {encoding=latin1} if it is Western text from an older program, or its own encoding; or "
+    "convert it with iconv -f latin1 -t utf8."
 )
 
 

@@ -15,8 +15,8 @@ from quadlin.solve.fields.field_predict import field_model, predict_all
 from quadlin.solve.fields.field_table import FieldTable
 from quadlin.solve.fields.gibbs import Draws, draw
 from quadlin.solve.fits.missing_values import with_gaps
+from quadlin.solve.fits.status_advice import warn_if_unknown
 from quadlin.solve.fits.uncertainty import Uncertainty
-from quadlin.solve.fits.unknown_errors import warn_if_unknown
 
 DRAWS = 100  # a standard error is then uncertain by 7%, and a mean variance over rows by far less
 ROWS = 1000  # that are compared

@@ -24,8 +24,8 @@ from quadlin.solve.composite.pair_stage import Plan
 from quadlin.solve.fits.fit_state import FitState, fit_table
 from quadlin.solve.fits.missing_values import with_gaps
 from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
+from quadlin.solve.fits.status_advice import warn_if_unknown
 from quadlin.solve.fits.uncertainty import Uncertainty, made_robust, uncertainty_of
-from quadlin.solve.fits.unknown_errors import warn_if_unknown
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Status, finished

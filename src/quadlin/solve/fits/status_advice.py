@@ -1,18 +1,14 @@
-"""What to do about the status of a fit, by the options that were set: none is advised again."""
+"""Advice about how a fit ended, and about standard errors that are not known."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from quadlin.core.messages import Message, Option, Phrase
+from quadlin.core.messages import Message, Phrase, warn
+from quadlin.core.moments import Tally
+from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Status
 
-OPTIONS = {
-    "auto": Option("alpha", "auto"),
-    "alpha": Option("alpha"),
-    "rank": Option("rank"),
-    "n_starts": Option("n_starts"),
-    "guarded": Phrase('step="guarded" or more rows', "more rows"),
-}
+GUARDED = Phrase('step="guarded" or more rows', "more rows")
 BEGINNINGS = {
     Status.out_of_passes: "The budget of passes over the rows was used up while the objective was "
     "still falling slowly, as it does if the rows hardly determine some parameters.",
@@ -25,6 +21,8 @@ BEGINNINGS = {
     Status.ambiguous: "No two starts of the search led to the same result, and the best of them "
     "was kept.",
 }
+UNKNOWN = "Standard errors are not known (nan): "
+LIGHT = 0.99  # of the number of rows: weights that sum to less are no repetitions of rows
 
 
 def status_advice(status: Status, params: Mapping[str, Any]) -> str:
@@ -41,7 +39,7 @@ them by much. Learn from more rows.
     """
     if status not in BEGINNINGS:
         return status.value  # type: ignore[no-any-return]
-    return Message(f"{BEGINNINGS[status]} {_sentence(_remedies(status, params))}", **OPTIONS)
+    return Message(f"{BEGINNINGS[status]} {_sentence(_remedies(status, params))}", guarded=GUARDED)
 
 
 def _remedies(status: Status, params: Mapping[str, Any]) -> list[str]:
@@ -51,27 +49,27 @@ def _remedies(status: Status, params: Mapping[str, Any]) -> list[str]:
         more = "more rows" if guarded else "{guarded}"
         return [f"use {more}, and look for wrong units in X and y"]
     if status is Status.ambiguous:
-        starts = ["raise {n_starts}"] if "n_starts" in params else []
+        starts = ["raise {n_starts=}"] if "n_starts" in params else []
         return ["add measurements by other, varied vectors", *starts]
     rank, alpha = params.get("rank", 0), params.get("alpha", 0)
     chosen, searched = _is_auto(alpha), "alphas" in params  # by cross-validation
-    lower = ["lower {rank}"] if not _is_auto(rank) and rank > 0 else []
+    lower = ["lower {rank=}"] if not _is_auto(rank) and rank > 0 else []
     if status is Status.searching:
         return ["learn from more rows", *lower]
     if status is Status.separated:
         if chosen or "alpha" not in params:
             return ["look for features that give the labels away", "add rows"]
-        return ["use {auto}", "a larger {alpha}"]
+        return ["use {alpha=auto}", "a larger {alpha=}"]
     fewer = [*lower, "leave out features", "add rows"]
     if "alpha" not in params or searched:
         return fewer
     if status is Status.too_few_rows:
-        return fewer if chosen else ["use {auto}", "raise {alpha}", *fewer]
-    larger = (
-        ["give a larger {alpha} than was chosen"] if chosen else ["use {auto}", "raise {alpha}"]
-    )
+        return fewer if chosen else ["use {alpha=auto}", "raise {alpha=}", *fewer]
+    larger = ["use {alpha=auto}", "raise {alpha=}"]
+    if chosen:
+        larger = ["give a larger {alpha=} than was chosen"]
     if _is_auto(rank):
-        larger.append("a lower {rank}" if chosen else "give a lower {rank} than was chosen")
+        larger.append("a lower {rank=}" if chosen else "give a lower {rank=} than was chosen")
     return [*larger, *fewer]
 
 
@@ -83,3 +81,21 @@ def _sentence(remedies: list[str]) -> str:
 
 def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
+
+
+def warn_if_unknown(law: Uncertainty, tally: Tally) -> None:
+    """Warn if the standard errors of a fit are not known."""
+    if law.noise >= 0:
+        return
+    if tally.weight < LIGHT * tally.counting:
+        warn(
+            UNKNOWN + f"the weights, which count as repetitions of rows, sum to only "
+            f"{tally.weight:.4g} for {tally.counting:,} rows. Scale them to a mean of 1."
+        )
+        return
+    text = (
+        "the fit uses as many effective parameters as there are rows, {rows:,}, so that nothing is "
+        "left to estimate the noise. Use more rows, fewer features, or a larger penalty, such as "
+        "{alpha=}."
+    )
+    warn(Message(UNKNOWN + text, rows=tally.counting, alpha=tally.counting))

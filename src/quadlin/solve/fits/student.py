@@ -2,7 +2,7 @@
 
 from scipy.special import stdtr, stdtrit
 
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message
 
 NORMAL = 1e12  # degrees of freedom with which Student's law is the normal one
 
@@ -17,7 +17,7 @@ def standard_errors_of(level: float, left: float) -> float:
     (3.18, 1.96)
     """
     if not 0 < level < 1:
-        raise ValueError(Message("{level} must lie between 0 and 1.", level=Option("level", level)))
+        raise ValueError(Message("{level=} must lie between 0 and 1.", level=level))
     return float(stdtrit(left, (1 + level) / 2))
 
 
