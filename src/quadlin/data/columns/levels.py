@@ -6,7 +6,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.core.messages import Message, warn
+from quadlin.core.messages import Message, Option, warn
 from quadlin.data.columns.columns import (
     DATES_AS_NUMBERS,
     Values,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from quadlin.core.messages import Message, Phrase, warn
+from quadlin.core.messages import Message, Option, Phrase, warn
 from quadlin.data.columns.columns import MARKERS
 from quadlin.data.columns.level_codes import NUMBER
 from quadlin.data.columns.names import shortened
