@@ -224,16 +224,23 @@ def open_rows_for(
             keep=keep,
         )
         if encoder is None and source.encoder is not None:
-            text = sorted(map(str, source.reader.text))
-            raise SourceError(
-                f"{source.feed.title}: {listed(text)} holds text, but the model was fitted to "
-                "numbers. Correct the column, or fit a model to rows with that text."
-            )
+            raise _text_instead(data, sorted(map(str, source.reader.text)))
     except SourceError as error:
+        if encoder is None and error.column is not None and error.remedy is None:
+            error = _text_instead(data, [error.column])  # of which levels could not be made
         if remembered:
             raise SourceError(Message.joined([*error.args, _otherwise(remembered)])) from None
-        raise
+        raise error from None
     return source
+
+
+def _text_instead(data: str, columns: list[str]) -> SourceError:
+    """Return an error about text in columns that were numbers."""
+    where = "The standard input" if data == STANDARD else data
+    return SourceError(
+        f"{where}: {listed(columns)} holds text, but the model was fitted to numbers. Correct the "
+        "column, or fit a model to rows with that text."
+    )
 
 
 def _as_in_the_fit(read: Options, model: Any, format: str | None) -> tuple[Options, dict[str, Any]]:
