@@ -58,9 +58,8 @@ def _of_the_fit(model: Any) -> Quality | None:
     if model.loss != "squared":
         return None
     if law is not None and np.isfinite(law.noise):
-        weight = float(model.moments_.weight)
         noise = law.noise * fitted.state.units.target.scale
-        value = 1 - noise**2 * law.left / (weight * variance)
+        value = 1 - noise**2 * law.left / (law.left + law.dof) / variance
         return Quality("R²", value, TRAINING)
     value = 1 - float(history[-1].loss) / variance
     if not np.isfinite(value):

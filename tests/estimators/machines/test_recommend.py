@@ -423,6 +423,18 @@ def test_standard_errors_leave_a_machine_as_it_is(rank):
     assert (machine.coef_std_ > 0).all()
 
 
+def test_intervals_of_a_machine_take_weights_as_relative():
+    _, _, rows, y = table()
+    plain, light = (
+        FactorizationMachineRegressor(2, random_state=0, uncertainty=True).fit(
+            rows, y, sample_weight=weight
+        )
+        for weight in (None, np.full(500, 1e-4))
+    )
+    np.testing.assert_allclose(light.predict_interval(rows), plain.predict_interval(rows))
+    assert str(light.summary().quality) == str(plain.summary().quality)
+
+
 def test_standard_errors_of_a_machine_cover_its_products():
     rng = np.random.default_rng(1)
     u, i = rng.integers(300, size=6000), rng.integers(150, size=6000)

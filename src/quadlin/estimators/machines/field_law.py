@@ -1,8 +1,10 @@
 """Standard errors of a machine that was fitted by its posterior."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.block import Block
@@ -48,24 +50,39 @@ def with_law(
 def _scaled(
     law: Uncertainty | None, rows: Rows, fitted: Fitted, table: FieldTable, draws: Draws
 ) -> Uncertainty:
-    """Return a law whose errors of predictions are those of draws, on average over rows.
+    """Return a law whose errors of predictions are those of draws, on average over new rows.
 
     Without one, its steps are the draws themselves.
     """
     units, X = fitted.state.units, next(iter(rows.walk())).X[:ROWS]
-    f = predict_all(X, table.layout, table.raw(draws.tables), draws.signs) + draws.intercepts
-    variance = float(np.mean(np.var(f, axis=1))) / units.target.scale**2
-    away = (f.mean(axis=1) - np.asarray(fitted.predict(X, clip=False))) / units.target.scale
-    mean = variance + float(np.mean(away**2))
-    noise = draws.noise / units.target.scale
+    tables, noise = table.raw(draws.tables), draws.noise / units.target.scale
+
+    def drawn(X: Any) -> np.ndarray:
+        f = predict_all(X, table.layout, tables, draws.signs) + draws.intercepts
+        return np.asarray(f / units.target.scale)
+
     if law is None:
-        weight = fitted.stream.tally.weight
-        dof = min(weight * variance / noise**2, weight - 1.0)  # Σ of leverages, var f/σ²
+        n = float(fitted.stream.tally.counting)  # weights are relative
+        leverage = float(np.mean(np.var(drawn(X), axis=1))) / noise**2
+        dof = min(n * leverage, n - 1)
         steps, sweeps = _steps(fitted, table, draws), len(draws.history)
-        law = Uncertainty(units, steps, noise, 1.0, dof, weight - dof, False, True, sweeps)
+        law = Uncertainty(units, steps, noise, 1.0, dof, n - dof, False, True, sweeps)
+    X = _new_pairs(X, table)
+    f, model = drawn(X), np.asarray(fitted.predict(X, clip=False)) / units.target.scale
+    mean = float(np.mean((f - model[:, None]) ** 2))
     now = float(np.mean(law.predict_std(Block(X, units)) ** 2))
     factor = np.sqrt(mean / now) if now > 0 else 1.0
     return replace(law, error=law.error * factor, noise=noise)
+
+
+def _new_pairs(X: Any, table: FieldTable) -> Any:
+    """Return rows whose entities come from different rows: where draws differ most."""
+    total, n = 0, X.shape[0]
+    for shift, part in enumerate(table.layout.parts):
+        mask = np.zeros(X.shape[1], dtype=X.dtype)
+        mask[part] = 1
+        total = total + csr_matrix(X)[(np.arange(n) + 7 * shift) % n].multiply(mask)
+    return csr_matrix(total)
 
 
 def _steps(fitted: Fitted, table: FieldTable, draws: Draws) -> Steps:

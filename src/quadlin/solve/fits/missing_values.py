@@ -148,7 +148,7 @@ def with_gaps(
             variance = sums.squares / (sums.complete * left)
         else:
             rest = rows.reduce(unexplained, model, law.units, fill, gaps)
-            variance = max(rest / law.left, LEAST * law.noise**2)
+            variance = max(rest / (sums.weight * left), LEAST * law.noise**2)
         gaps = replace(gaps, noise=sqrt(variance))
     return replace(law, gaps=gaps)
 
