@@ -257,3 +257,18 @@ def test_an_offset_that_no_matrix_explains_is_named():
     with pytest.warns(UserWarning, match=f"background of about {5 * y.std():.3g}") as told:
         MatrixSensing(rank=2, random_state=0).fit(A, y + 5 * y.std())
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("seed", [7, 10, 17, 18])  # one start ends at a poor optimum
+def test_a_poor_optimum_is_left_by_another_start(seed):
+    rng = np.random.default_rng(seed)
+    u = orthonormal(rng, 30, 1)
+    A = VECTORS["zeros and ones"](rng, (75, 30))
+    y = (A @ u)[:, 0] ** 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        once = MatrixSensing(1, n_starts=1, random_state=seed).fit(A, y)
+        assert np.linalg.norm(once.matrix_ - u @ u.T) > 0.1
+    model = MatrixSensing(1, random_state=seed).fit(A, y)
+    np.testing.assert_allclose(model.matrix_, u @ u.T, atol=1e-6)
+    assert model.status_ is Status.converged

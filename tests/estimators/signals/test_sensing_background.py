@@ -100,3 +100,24 @@ def test_a_response_that_is_bent_is_no_background():
     A, y, _, _ = measurements("gaussian", "positive", 0.0, 0.0)
     told = warnings_of(A, np.tanh(1.5 * y / y.max()))
     assert not any("background" in text for text in told)
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+@pytest.mark.parametrize("rank", [2, "auto"])
+def test_a_constant_column_is_measured_as_any_other(rank, loss):
+    rng = np.random.default_rng(0)
+    A, U = np.column_stack([np.ones(200), rng.standard_normal((200, 8))]), rng.normal(size=(9, 2))
+    M = U * [1.0, -1.0] @ U.T
+    for rows in (A, sparse.csr_array(A)):
+        model = MatrixSensing(rank, loss=loss, random_state=0).fit(
+            rows, np.sum((A @ M) * A, axis=1)
+        )
+        np.testing.assert_allclose(model.matrix_, M, atol=1e-6)
+
+
+def test_a_constant_column_measures_a_background():
+    A, y, _, background = measurements("gaussian", "either sign", 0.0, 0.3)
+    A = np.column_stack([np.ones(len(A)), A])
+    assert not warnings_of(A, y)
+    model = MatrixSensing(random_state=0).fit(A, y)
+    assert model.matrix_[0, 0] == pytest.approx(background)

@@ -59,8 +59,9 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
         linearly, not quadratically, and beyond 10 not at all.
     n_starts : int, default=10
-        For pairs of rows: the maximum number of starts. The search ends as soon as M explains y
-        exactly, or a second start leads to the best M so far.
+        Maximum number of starts. The search ends as soon as M explains y exactly, or a second start
+        leads to the best M so far. For a symmetric matrix one is enough where M explains 99% of the
+        variance of y, or there are six measurements per unknown, or at most 25 columns.
     max_iter : int, default=100
         Maximum number of Gauss–Newton steps (per start).
     tol : float, default=1e-6

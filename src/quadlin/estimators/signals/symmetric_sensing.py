@@ -1,18 +1,31 @@
 """A symmetric matrix from measurements aᵀMa: a second order model without w."""
 
 from dataclasses import dataclass
+from math import log
 from typing import Any
 
 import numpy as np
+from scipy.sparse import diags_array, issparse
+from sklearn.base import clone
 
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.rows.parameters import is_auto
 from quadlin.estimators.rows.validation import checked_weight
-from quadlin.estimators.signals.sensing_rows import FEW, in_words_for_measurements
+from quadlin.estimators.signals.sensing_rows import (
+    FEW,
+    NOTABLE,
+    constant_columns,
+    in_words_for_measurements,
+    weights_of,
+)
+from quadlin.solve.lowrank.restarts import FEW as FEW_FEATURES
 from quadlin.solve.lowrank.types import Status
 from quadlin.solve.signals.measurements import distinct_rows
 from quadlin.solve.signals.search import Majority, robust_factor, usual_limit
 
+MANY = 6  # measurements per unknown, with which one start leads to the optimum
+AGREED = 0.01  # of what is left: optima that differ by less count as one
 ROUNDS = 10  # of a fit whose rows are weighted anew
 BETTER = 0.85  # of σ: what a higher rank must bring to find gross errors that another does not
 ROUNDED = 1e-9  # of a typical y: a residual of a fit that is exact
@@ -22,9 +35,38 @@ EXACT = 1e-12  # of the mean square of y: a loss that is only rounding
 def fitted_symmetric(
     sensing: Any, A: Any, y: np.ndarray, weight: Any
 ) -> tuple[SecondOrderRegressor, Status]:
-    """Return the model, and how its fit and the search for its rank ended."""
+    """Return the model, and how its fit and the search for its rank ended.
+
+    A row and its negative measure the same. With random signs a constant column varies, as it has
+    to in a second order model without w; and other signs are another start of the search.
+    """
+    rng = np.random.default_rng(seed_of(sensing))
+    if np.any(constant_columns(A)):
+        A = with_signs(A, rng)
     if sensing.loss == "huber":
         return fitted_robustly(sensing, A, y, weight)
+    best, status = fitted_once(sensing, A, y, weight)
+    doubts = Doubts.of(A, y, weight)
+    for _ in range(sensing.n_starts - 1):
+        if status is Status.interrupted or not doubts.about(best):
+            break
+        other = clone(sensing).set_params(random_state=int(rng.integers(2**31 - 1)))
+        try:
+            model, status = fitted_once(other, with_signs(A, rng), y, weight)
+        except KeyboardInterrupt:
+            return best, Status.interrupted
+        agrees = abs(doubts.left(model) - doubts.left(best)) <= AGREED * doubts.left(best)
+        if doubts.criterion(model) < doubts.criterion(best):
+            best = model
+        if agrees:
+            break
+    return best, status if status is Status.interrupted else best.status_
+
+
+def fitted_once(
+    sensing: Any, A: Any, y: np.ndarray, weight: Any
+) -> tuple[SecondOrderRegressor, Status]:
+    """Return the model of one start by least squares, and how its fit ended."""
     model = symmetric_model(sensing, sensing.rank)
     try:
         with in_words_for_measurements():
@@ -36,6 +78,43 @@ def fitted_symmetric(
             raise
         return model, Status.interrupted
     return model, model.status_
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """Whether a search that began once may have ended at a poor optimum."""
+
+    n: int  # rows that count
+    d: int  # columns
+    variance: float  # of y
+
+    @classmethod
+    def of(cls, A: Any, y: np.ndarray, sample_weight: Any) -> "Doubts":
+        """Return the doubts about fits of some rows."""
+        weight = weights_of(sample_weight, y)
+        y = np.asarray(y, dtype=np.float64)
+        variance = np.average((y - np.average(y, weights=weight)) ** 2, weights=weight)
+        return cls(int(np.count_nonzero(weight)), A.shape[1], float(variance))
+
+    def left(self, model: SecondOrderRegressor) -> float:
+        """Return what a model leaves of the variance of y."""
+        return float(model.history_[-1].loss) / (self.variance or 1.0)
+
+    def criterion(self, model: SecondOrderRegressor) -> float:
+        """Return Schwarz's criterion: the lower, the better."""
+        size = self.n * log(max(self.left(model), EXACT))
+        return size + unknowns(self.d, model.rank_) * log(self.n)
+
+    def about(self, model: SecondOrderRegressor) -> bool:
+        """Tell whether other starts may lead to a better optimum; few features have many starts."""
+        few = self.n < MANY * unknowns(self.d, model.rank_)
+        return self.d > FEW_FEATURES and few and self.left(model) > NOTABLE
+
+
+def with_signs(A: Any, rng: np.random.Generator) -> Any:
+    """Return a copy of the rows with random signs."""
+    signs = rng.choice([-1.0, 1.0], size=A.shape[0]).astype(A.dtype)
+    return diags_array(signs).tocsr() @ A if issparse(A) else A * signs[:, None]
 
 
 @dataclass(frozen=True)
