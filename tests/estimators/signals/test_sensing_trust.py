@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from quadlin import MatrixSensing, Status
+from quadlin import MatrixSensing, PhaseRetriever, Status
 
 
 def symmetric(n, d, k, seed=0):
@@ -94,3 +94,23 @@ def test_bad_rows_are_refused_in_words_for_measurements():
     with pytest.raises(ValueError, match="leave those rows out, of y too") as refused:
         MatrixSensing().fit(np.where(A > 2, np.nan, A), y)
     assert "HistGradientBoosting" not in str(refused.value)
+
+
+def test_what_holds_no_vectors_is_refused_with_what_to_give(tmp_path):
+    A, y, _, _ = symmetric(45, 20, 2)
+    for estimator in (MatrixSensing(), PhaseRetriever()):
+        for path in ("rows.csv", tmp_path / "rows.csv"):
+            with pytest.raises(TypeError, match=r"rows.csv.* is the name of a file.*np.load"):
+                estimator.fit(path, y)
+        with pytest.raises(ValueError, match="A has 20 rows, but y has 45 entries"):
+            estimator.fit(A.T, y**2)
+    with pytest.raises(ValueError, match=r"shape \(45, 20, 20\).*a tuple \(A, B\)"):
+        MatrixSensing().fit(A[:, :, None] * A[:, None, :], y)
+
+
+def test_causes_of_what_is_left_are_named_in_one_sentence():
+    A, y, _, _ = symmetric(300, 10, 1)
+    with pytest.warns(UserWarning, match=r"not positive \(psd=True\), an offset \(fit_intercept="):
+        MatrixSensing(1, psd=True, random_state=0).fit(A, -y)
+    with pytest.warns(UserWarning, match=r"psd=True\), or a linear part of y \(SecondOrderReg"):
+        MatrixSensing(1, psd=True, fit_intercept=True, random_state=0).fit(A, -y)

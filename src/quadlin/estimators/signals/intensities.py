@@ -13,6 +13,7 @@ from quadlin.estimators.signals.sensing_rows import (
     POOR,
     counted,
     gross_errors,
+    refuse_paths,
     share_of,
     warn_of_left_out,
 )
@@ -47,17 +48,16 @@ def checked_intensities(y: Any, n: int) -> np.ndarray:
 def checked_targets(y: Any, n: int, rows: str) -> np.ndarray:
     """Return y as n numbers, one per row."""
     refuse_missing_targets(y)
-    refuse_unravelled(y, n, rows)
+    refuse_other_lengths(y, n, rows)
     y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-    y = column_or_1d(y, warn=True)
-    if len(y) != n:
-        raise ValueError(f"{rows} {n} rows, but y has {len(y)} entries. Give one per row.")
-    return np.asarray(y)
+    return np.asarray(column_or_1d(y, warn=True))
 
 
-def refuse_unravelled(y: Any, n: int, rows: str) -> None:
-    """Refuse y in the shape of a picture, with what to do about it."""
+def refuse_other_lengths(y: Any, n: int, rows: str) -> None:
+    """Refuse y of another length, or in the shape of a picture, with what to do about it."""
     shape = np.asarray(y).shape
+    if shape and int(np.prod(shape)) == shape[0] != n:
+        raise ValueError(f"{rows} {n} rows, but y has {shape[0]} entries. Give one per row.")
     if len(shape) > 1 and int(np.prod(shape)) == n and max(shape) < n:
         raise ValueError(
             f"y should be a 1d array, got an array of shape {shape} instead. {rows} {n} rows, one "
@@ -67,6 +67,7 @@ def refuse_unravelled(y: Any, n: int, rows: str) -> None:
 
 def refuse_other_operators(A: Any) -> None:
     """Refuse functions, and objects with products, that are no operators of scipy."""
+    refuse_paths(A)
     parts = A if isinstance(A, tuple | list) else (A,)
     functions = any(callable(part) for part in parts[:2])
     if functions or (hasattr(A, "matvec") and not hasattr(A, "__array__")):

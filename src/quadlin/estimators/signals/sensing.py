@@ -13,7 +13,7 @@ from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.rows.validation import float_types, refuse_missing_targets
 from quadlin.estimators.signals.background import Explanation, warn_of_background
-from quadlin.estimators.signals.intensities import checked_targets, refuse_unravelled
+from quadlin.estimators.signals.intensities import checked_targets, refuse_other_lengths
 from quadlin.estimators.signals.phase import forget_names, search_effort
 from quadlin.estimators.signals.sensing_rows import (
     Recovery,
@@ -188,7 +188,7 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
             return self._recover_pairs(A, y, sample_weight, effort)
         types = float_types(A)
         if hasattr(A, "shape"):
-            refuse_unravelled(y, A.shape[0], "A has")
+            refuse_other_lengths(y, A.shape[0], "A has")
         with no_model_yet(self):
             checks = {"accept_sparse": "csr", "dtype": types, "ensure_min_samples": 2}
             A, y = measurement_rows(self, A, y, y_numeric=True, **checks)
@@ -205,14 +205,14 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         n = distinct_rows(rows[0], weight, *rows[1:])
         sizes = (len(self.left_), len(self.right_)) if self.is_pair_ else None
         counts = (n, int(np.count_nonzero(weight)), self.rank_)
-        recovery = Recovery(*counts, sizes, len(self.left_), bool(self.fit_intercept))
+        flags = (bool(self.psd), bool(self.fit_intercept))
+        recovery = Recovery(*counts, sizes, len(self.left_), *flags)
         given = rows if self.is_pair_ else rows[0]
         recovery = recovery.of(y, self.predict(given), weight, self.loss == "huber")
 
         def again(**options: Any) -> Explanation:
-            other = self
+            other = clone(self).set_params(**options) if options else self
             if options:
-                other = clone(self).set_params(**options)
                 with catch_warnings():
                     simplefilter("ignore")
                     other._recover(given, y, weight)

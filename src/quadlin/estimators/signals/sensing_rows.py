@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from numbers import Integral
+from os import PathLike
 from typing import Any
 from warnings import catch_warnings, filterwarnings, simplefilter
 
@@ -36,8 +37,25 @@ def refuse_complex(rows: Any) -> None:
             )
 
 
+def refuse_paths(rows: Any) -> None:
+    """Refuse names of files, with what to do about them."""
+    for X in rows if isinstance(rows, tuple) else (rows,):
+        if isinstance(X, str | PathLike):
+            raise TypeError(
+                f"{X!r} is the name of a file, and measurement vectors are taken from memory: give "
+                "an array, for example np.load(path), or pandas.read_csv(path).to_numpy()."
+            )
+
+
 def as_pair(rows: Any) -> Any:
-    """Return a list of two tables as a tuple; everything else stays as it is."""
+    """Return a list of two tables as a tuple, and refuse what holds no rows."""
+    refuse_paths(rows)
+    shape = getattr(rows, "shape", ())
+    if len(shape) == 3:
+        raise ValueError(
+            f"A has the shape {shape}. MatrixSensing takes vectors as rows: (n, d) for aᵀMa, or a "
+            "tuple (A, B) of two such arrays for aᵀMb. Matrices aaᵀ or abᵀ are not taken."
+        )
     tables = isinstance(rows, list) and [len(getattr(X, "shape", ())) for X in rows] == [2, 2]
     return tuple(rows) if tables else rows
 
@@ -79,6 +97,7 @@ class Recovery:
     rank: int
     sizes: tuple[int, int] | None  # of a and b; None for a symmetric matrix of `d` rows
     d: int
+    psd: bool = False  # whether M has to be positive
     intercept: bool = False  # whether there is a background among the unknowns
     left: float = 0.0  # what M leaves of the variance of y, without gross errors
     exact: bool = True  # whether that is only rounding
@@ -152,20 +171,22 @@ class Recovery:
     @property
     def _part(self) -> Message:
         """Return what y may hold beside the measurements of a matrix, and what fits that."""
-        if self.intercept:
-            return Message("a linear part of y, which SecondOrderRegressor fits,")
-        text = "an offset of y ({intercept}) or a linear part (SecondOrderRegressor)"
+        text = "a linear part of y (SecondOrderRegressor)"
+        text = text if self.intercept else "an offset ({intercept}) or " + text
         return Message(text, intercept=Option("fit_intercept", True))
 
     def _warn_of_rest(self) -> None:
         warn(
             Message(
                 "The matrix of rank {k} leaves {left} of the variance of y unexplained. The "
-                "cause may be noise, a rank that is too low, {errors}, or {part}.",
+                "cause may be noise, a rank that is too low, {errors}, {also}{part}.",
                 k=self.rank,
                 left=share_of(self.left),
                 errors=gross_errors(self.robust),
-                part=self._part,
+                also=Message("an M that is not positive ({psd}), ", psd=Option("psd", True))
+                if self.psd
+                else "",
+                part=Message("or {part}", part=self._part) if self.intercept else self._part,
             )
         )
 
