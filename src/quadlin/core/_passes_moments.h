@@ -142,6 +142,7 @@ static TARGET void NAME(sparse_moments)(moments *t, const sparse *x)
     line *lines = t->memory;
     double *const share = (double *)(lines + t->d);
     const REAL *data = x->data;
+    const int64_t all = NAME(place)(x, x->pointers, t->n);
     int64_t counting = 0;
     t->total = 0;
     for (int64_t i = 0; i < t->n; i++) {
@@ -156,6 +157,7 @@ static TARGET void NAME(sparse_moments)(moments *t, const sparse *x)
         for (int64_t e = NAME(place)(x, x->pointers, i); e < last; e++) {
             line *c = lines + NAME(place)(x, x->indices, e);
             const double v = data[e];
+            __builtin_prefetch(lines + NAME(place)(x, x->indices, e + AHEAD < all ? e + AHEAD : e), 1);
             c->count++, c->share += w, c->mean += w * v;
             c->low = v < c->low ? v : c->low;
             c->high = v > c->high ? v : c->high;
@@ -166,8 +168,10 @@ static TARGET void NAME(sparse_moments)(moments *t, const sparse *x)
         const double w = (t->weight ? t->weight[i] : 1) / t->total;
         const int64_t last = NAME(place)(x, x->pointers, i + 1);
         if (!(w > 0)) continue;
-        for (int64_t e = NAME(place)(x, x->pointers, i); e < last; e++)
+        for (int64_t e = NAME(place)(x, x->pointers, i); e < last; e++) {
+            __builtin_prefetch(lines + NAME(place)(x, x->indices, e + AHEAD < all ? e + AHEAD : e), 1);
             add_power(lines + NAME(place)(x, x->indices, e), data[e], w);
+        }
     }
     const double weight = t->total;
     t->total = 0; /* for there are no rows before these */

@@ -181,7 +181,7 @@ class MemorySource(RowSource):
             return self
         rows = _block_rows(self.X)
         if issparse(self.X):
-            return replace(self, block_rows=_sparse_rows(self.X, 8 * BLOCK_ELEMENTS, 8))
+            return replace(self, block_rows=_sparse_rows(self.X, 8 * BLOCK_ELEMENTS, 32))
         return replace(self, block_rows=max(rows, min(16 * rows, WIDE_ROWS)))
 
     def parts(self, count_hint: int) -> list["MemorySource"]:

@@ -57,7 +57,8 @@ class ColumnTable:
         width = -(-k // LANES) * LANES
         self.k, self.alpha, self.intercept = k, alpha, 0.0
         self.starts = np.asarray(X.indptr, np.int64)
-        self.rows = np.concatenate([X.indices.astype(np.int32), np.zeros(AHEAD, np.int32)])
+        self.rows = np.zeros(X.nnz + AHEAD, np.int32)
+        self.rows[: X.nnz] = X.indices
         self.x = np.ascontiguousarray(X.data)
         self.state = aligned_zeros((n, width + 8), dtype)  # a row of float32 and eight is one line
         self.state[:, width + 1] = 1.0 if weight is None else weight

@@ -1,7 +1,7 @@
 """Parts of a model file as plain data: what no fit could have written is refused."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite, isinf
 from pathlib import Path
 from typing import Any, cast
@@ -160,7 +160,7 @@ def fields_of(record: tuple[tuple[int, ...], ...], d: int) -> tuple[np.ndarray, 
     return tuple(np.asarray(field, dtype=int) for field in record)
 
 
-def fill_of(record: JSON, columns: list[str]) -> dict[str, float] | None:
+def fill_of(record: JSON, columns: Sequence[str]) -> dict[str, float] | None:
     """Return the values that replace missing ones, by column."""
     if record is None:
         return None

@@ -535,3 +535,13 @@ def test_the_check_of_given_fields_takes_no_memory_for_the_zeros_of_sparse_rows(
     tracemalloc.stop()
     assert not flags.seen.any()
     assert peak < 1e6
+
+
+def test_zeros_that_sparse_rows_store_and_the_order_of_entries_change_no_counts():
+    data = [1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0]
+    rows = sparse.csr_array((data, [0, 3, 1, 2, 3, 4, 1], [0, 2, 2, 5, 7]), (4, 5))
+    plain = sparse.csr_array(rows.toarray())
+    counts, expected = (field_counts(Chunk(X, None, None)) for X in (rows, plain))
+    assert counts.rows == expected.rows == 4
+    for name in ("eligible", "ones", "after"):
+        np.testing.assert_array_equal(getattr(counts, name), getattr(expected, name))

@@ -18,8 +18,8 @@ class NumberedNames(Sequence[str]):
     >>> names = NumberedNames(10**12)
     >>> names[-1]
     'x999999999999'
-    >>> NumberedNames(2) == ("x0", "x1")
-    True
+    >>> NumberedNames(2) == ("x0", "x1"), ["x0", "x1"] != NumberedNames(2)
+    (True, False)
     """
 
     def __init__(self, count: int) -> None:
@@ -36,7 +36,9 @@ class NumberedNames(Sequence[str]):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, NumberedNames):
             return self.range == other.range
-        return isinstance(other, Sequence) and len(self) == len(other) and tuple(self) == other
+        return (
+            isinstance(other, Sequence) and len(self) == len(other) and tuple(self) == tuple(other)
+        )
 
     def __hash__(self) -> int:
         return hash(self.range)

@@ -243,5 +243,5 @@ def _with_distinct_items(
     return (users, nw.maybe_reset_index(items[first.tolist()])), of_row
 
 
-def _inputs(columns: Columns) -> list[str]:
+def _inputs(columns: Columns) -> Sequence[str]:
     return columns.names if columns.encoder is None else list(columns.encoder.input_names)

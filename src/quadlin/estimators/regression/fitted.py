@@ -84,7 +84,7 @@ class Fitted:
     @property
     def names(self) -> list[str]:
         """Return the names of the features, text columns by their levels."""
-        return self.columns.names
+        return list(self.columns.names)
 
     @property
     def pair_report(self) -> PairReport | None:

@@ -1,6 +1,6 @@
 """The columns of a table as an estimator knows them, and rows checked against them."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from os import PathLike
@@ -56,16 +56,16 @@ class Columns:
     csv: Dialect = field(default_factory=Dialect)  # how CSV was declared to be written
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> Sequence[str]:
         """Return the names of the features, text columns by their levels."""
         if self.encoder is not None:
             return list(self.encoder.names)
         if self.names_in is None:
-            return [f"x{j}" for j in range(self.n_features_in)]
+            return NumberedNames(self.n_features_in)
         return list(self.names_in)
 
     @property
-    def number_names(self) -> list[str]:
+    def number_names(self) -> Sequence[str]:
         """Return the names of the columns that hold numbers."""
         if self.encoder is None:
             return self.names

@@ -138,7 +138,7 @@ def _warn_of_extremes(
         return
     features, target = surveyed.features, surveyed.target
     few = to_numpy((features.phi > n / HANDFUL) & ~features.two_valued & (features.var > 0))
-    extreme = [name for name, is_extreme in zip(names, few, strict=True) if is_extreme]
+    extreme = [names[int(j)] for j in np.flatnonzero(few)]
     if extreme:
         warn(
             f"A handful of rows have extreme values in {listed(extreme)}, and dominate squares and "
@@ -155,7 +155,7 @@ def _warn_of_extremes(
 
 
 def roles_in(
-    rows: Rows, columns: "Columns", fields: Any, numbers: list[str] | None = None
+    rows: Rows, columns: "Columns", fields: Any, numbers: Sequence[str] | None = None
 ) -> ColumnRoles:
     """Return which columns are ids or codes, and whether the rows are ratings."""
     encoded = columns.encoder is not None or not len(fields)

@@ -5,7 +5,7 @@ from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 from quadlin.core.chunks import Chunk
 from quadlin.core.column_planes import TrailingTable
@@ -39,17 +39,15 @@ class ColumnFit:
     def of(cls, problem: Problem) -> "ColumnFit":
         """Collect the rows: one pass."""
         rows, units, options = problem.rows, problem.units, problem.options
-        chunks: list[Chunk] = rows.collect(_as_it_is)
-        X = chunks[0].X if len(chunks) == 1 else vstack([c.X for c in chunks], "csr")
-        y = np.concatenate([standardised_target(c, units) for c in chunks])
-        weighted = chunks[0].weight is not None
-        weight = np.concatenate([np.asarray(c.weight) for c in chunks]) if weighted else None
+        targets, weights = zip(*rows.collect(_values, units), strict=True)
+        y = np.concatenate(targets)
+        weight = None if weights[0] is None else np.concatenate(weights)
         scale = units.scale.astype(np.float64)
         varies = scale > 0
         inverse = 1 / np.where(varies, scale, 1.0)
         penalty = np.where(varies, (units.penalty_scale * inverse) ** 2, 0.0)
         signs = np.ones(max(options.rank, 1))
-        X = csr_array(X)
+        X = csr_array(rows.engine.source.X)  # in memory, see `goes_by_columns`
         each = None if weight is None else np.repeat(weight, np.diff(X.indptr))
         counts = np.bincount(X.indices, each, X.shape[1])
         order = np.argsort(counts, kind="stable")
@@ -130,8 +128,10 @@ class ColumnFit:
         return np.where(scale > 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
 
 
-def _as_it_is(chunk: Chunk) -> Chunk:
-    return chunk
+def _values(chunk: Chunk, units: Units) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the targets of some rows, standardised, and their weights."""
+    weight = chunk.weight
+    return standardised_target(chunk, units), None if weight is None else np.asarray(weight)
 
 
 def _reordered(X: csr_array, order: np.ndarray) -> csr_array:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from quadlin.core.arrays import Array, diagonal, lead, namespace
+from quadlin.core.arrays import Array, diagonal, lead, namespace, qr
 from quadlin.core.model import Model, Steps
 from quadlin.core.units import Units
 
@@ -60,8 +60,7 @@ def settled(model: Model, units: Units, fields: Fields) -> Model:
     fields = whole(units, fields)
     if not fields:
         return model
-    xp = namespace(model.U)
-    V, R = xp.linalg.qr(measured_from_mean(model.U, units, fields))
+    V, R = qr(measured_from_mean(model.U, units, fields))
     s, vectors = lead(R @ diagonal(model.s) @ R.T, model.s.shape[0])
     new = replace(model, U=V @ vectors, s=s)
     m, before = (_member(q.w, fields) * ((q.U * q.U) @ q.s) for q in (new, model))
