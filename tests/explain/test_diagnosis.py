@@ -1,6 +1,7 @@
 """What `diagnose` says, each of a cause that is there and not of one that is not."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
@@ -113,3 +114,23 @@ def test_one_outlier_is_one_row():
     y[43] += 1e4
     model = SecondOrderRegressor(rank=0, alpha=0, pairs=None).fit(X, y)
     assert "of the squared error comes from row 43 (counted from 0)" in model.diagnose(X, y)
+
+
+def test_pairs_alone_are_not_called_overfitted():
+    X = np.random.default_rng(0).normal(size=(1500, 6))
+    y = X[:, 0] * X[:, 1] + 0.5 * np.random.default_rng(1).normal(size=1500)
+    text = SecondOrderRegressor(random_state=0).fit(X, y).diagnose(X, y)
+    assert "beside 1 pair" in text
+    assert "left out" not in text  # the penalty of w and L is not that of pairs
+    assert "error: 0.5" in text
+
+
+def test_new_rows_give_no_advice_about_the_rank():
+    rng = np.random.default_rng(0)
+    city, x, z = rng.choice(["a", "b", "c"], 1200), rng.normal(size=1200), rng.gamma(2, 2, 1200)
+    y = 2 * x - 0.5 * z + 0.3 * x * z + 2 * (city == "b") + 0.5 * rng.normal(size=1200)
+    frame = pd.DataFrame({"city": city, "x": x, "z": z})
+    model = SecondOrderRegressor(random_state=0).fit(frame[:900], y[:900])
+    for rows in (slice(0, 900), slice(900, None)):
+        assert "Try rank" not in model.diagnose(frame[rows], y[rows])
+    assert "left out" not in model.diagnose(frame[900:], y[900:])

@@ -88,9 +88,11 @@ def _outliers(state: FitState, rows: int, findings: RowFindings | None, loss: st
 
 def _errors(findings: RowFindings | None, state: FitState, automatic: bool) -> list[str]:
     """Compare the error on the rows with that on rows left out: the difference is overfitting."""
-    if findings is None or findings.left_out_error is None:
+    if findings is None:
         return []
-    inside, outside = findings.training_error, findings.left_out_error
+    if findings.left_out_error is None:
+        return [f"error: {findings.error:.3g} on these rows (as an RMSE)."]
+    inside, outside = findings.error, findings.left_out_error
     line = f"error: {inside:.3g} on these rows, {outside:.3g} when each is left out (as an RMSE)."
     sd = float(state.target.var[0]) ** 0.5
     if outside <= max(OVERFITTED * inside, NOTHING_LEFT**0.5 * sd):

@@ -6,6 +6,7 @@ from math import sqrt
 import numpy as np
 
 from quadlin.core.arrays import namespace, to_numpy
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.leave_one_out import left_out_error
@@ -25,15 +26,19 @@ HANDFUL = 5  # rows
 class RowFindings:
     """Numbers about the rows that a fit is diagnosed with, errors in the user's units."""
 
-    edge: tuple[float, float]  # the residual's leading eigenvalue, and that of noise alone
-    training_error: float  # root mean square
+    edge: tuple[float, float] | None  # the residual's leading eigenvalue, and that of noise alone
+    error: float  # root mean square
     left_out_error: float | None  # the same when each row is left out; None if it is not known
     heavy: tuple[int, ...]  # the rows that carry most of the squared error, if they are a handful
     heavy_share: float  # of the squared error
 
 
 def row_findings(rows: Rows, state: FitState, options: Options, seed: int) -> RowFindings:
-    """Look at the rows: six passes, and O(p²) memory up to 1,500 parameters."""
+    """Look at the rows: seven passes, and O(p²) memory up to 1,500 parameters.
+
+    Other rows than those of the fit have only errors: a residual that is not orthogonal to columns
+    such as the levels of a category shows directions that whitening makes large.
+    """
     squares, weight = map(to_numpy, squared_errors(state.model, state.units, rows))
     total = float(weight @ squares)
     unit, n = state.units.target.scale, float(weight.sum())
@@ -41,14 +46,22 @@ def row_findings(rows: Rows, state: FitState, options: Options, seed: int) -> Ro
     shares = np.cumsum((weight * squares)[top]) / max(total, 1e-300)
     few = len(squares) >= 20 * HANDFUL and shares[-1] > 0.5
     count = int(np.argmax(shares > 0.5)) + 1 if few else 0
-    left_out = _left_out(rows, state, options, n)
+    fitted = _were_fitted(rows, state)
+    left_out = _left_out(rows, state, options, n) if fitted else None
     return RowFindings(
-        residual_edge(rows, state, options, seed),
+        residual_edge(rows, state, options, seed) if fitted else None,
         unit * sqrt(total / n),
         None if left_out is None else unit * sqrt(left_out),
         tuple(sorted(int(i) for i in top[:count])),
         float(shares[count - 1]) if count else 0.0,
     )
+
+
+def _were_fitted(rows: Rows, state: FitState) -> bool:
+    """Tell whether rows have the extremes of those of the fit, which do not depend on weights."""
+    features, of_fit = survey(rows).features, state.features
+    pairs = ((features.low, of_fit.low), (features.high, of_fit.high))
+    return all(b is None or np.array_equal(to_numpy(a), to_numpy(b)) for a, b in pairs)
 
 
 def residual_edge(rows: Rows, state: FitState, options: Options, seed: int) -> tuple[float, float]:
@@ -62,8 +75,12 @@ def residual_edge(rows: Rows, state: FitState, options: Options, seed: int) -> t
 
 
 def _left_out(rows: Rows, state: FitState, options: Options, weight: float) -> float | None:
-    """Return the mean squared error of rows left out, where a matrix of the parameters fits."""
-    if degrees_of_freedom(*state.model.U.shape, **options.parts) > EXACT_COLUMNS:
+    """Return the mean squared error of rows left out, where a matrix of the parameters fits.
+
+    The penalties are those of a low-rank M: pairs beside it have another one.
+    """
+    dof = degrees_of_freedom(*state.model.U.shape, **options.parts)
+    if state.parts is not None or dof > EXACT_COLUMNS:
         return None
     first, second = (max(alpha, LEAST_PENALTY * weight) for alpha in options.alpha)
     gram = tangent_gram(rows, state.units, options, state.model.U)

@@ -6,6 +6,7 @@ import numpy as np
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.model import Steps
+from quadlin.solve.choose.left_out_errors import leaves_mean
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.levels import Fields, settled_steps
 from quadlin.solve.pairs.pair_joint import Joint
@@ -26,15 +27,15 @@ def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty 
     gram, ridge = search.normal(fit.i, fit.j)
     error = np.append(-joint.regression.still, 1.0)
     loss = max(float(error @ gram @ error), 0.0) / share  # rounding may make it negative
-    A, H = gram[:-1, :-1] / share, (gram + ridge)[:-1, :-1] / share
-    power = np.diag(H)  # none of a constant feature
-    size = np.sqrt(np.where(power > 0, power, 1.0))
-    values, V = np.linalg.eigh(H / np.outer(size, size))
-    seen = values > UNSEEN * values.max()
-    W = V[:, seen] / np.sqrt(values[seen]) / size[:, None]  # W Wᵀ = H⁻¹
-    dof = float(np.sum(W * (A @ W)))
+    W = _inverse_root((gram + ridge)[:-1, :-1] / share)
+    dof = float(np.sum(W * (gram[:-1, :-1] @ W))) / share
     left = search.weight / share - dof
     noise = sqrt(loss / left) if left >= 1 else nan
+    if leaves_mean(search.penalty.alpha[:2], search.weight):
+        # A line may be true nevertheless: as large as the noise, a priori.
+        at = np.arange(1, 1 + d)
+        ridge[at, at] = d * share * search.penalty.scale
+        W = _inverse_root((gram + ridge)[:-1, :-1] / share)
     first = np.unique(fit.i)
     U, free = (to_numpy(a).astype(float) for a in (columns.model.U, units.free))
     E = np.concatenate([U, (np.arange(d)[:, None] == first).astype(float)], axis=1)
@@ -53,3 +54,12 @@ def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty 
     law = settled_steps(law, units, fields)
     passes = search.rows.walks - before
     return Uncertainty(units, law, noise, noise, dof, left, True, True, passes)
+
+
+def _inverse_root(H: np.ndarray) -> np.ndarray:
+    """Return W with W Wᵀ = H⁻¹, without what the rows and the ridge do not tell."""
+    power = np.diag(H)  # none of a constant feature
+    size = np.sqrt(np.where(power > 0, power, 1.0))
+    values, V = np.linalg.eigh(H / np.outer(size, size))
+    seen = values > UNSEEN * values.max()
+    return np.asarray(V[:, seen] / np.sqrt(values[seen]) / size[:, None])
