@@ -53,9 +53,10 @@ class Version:
         for name in [name for name in sys.modules if name.split(".")[0] == "quadlin"]:
             del sys.modules[name]
         sys.path.insert(0, source)
-        names = "chunks engine rows model sums survey units"
-        for name in names.split():
+        for name in ["chunks", "engine", "rows", "model", "moments", "sums", "units"]:
             setattr(self, name, importlib.import_module(f"quadlin.core.{name}"))
+        if not hasattr(self.moments, "moments_of"):  # an earlier version
+            self.moments = importlib.import_module("quadlin.core.survey")
         self.step_length = importlib.import_module("quadlin.solve.lowrank.step_length")
         sys.path.remove(source)
 
@@ -67,7 +68,7 @@ class Version:
         y = like(rng.standard_normal(n))
         source = self.chunks.MemorySource(X, y)
         first = self.chunks.MemorySource(X[:20_000], y[:20_000])
-        features, target = self.survey.moments_of(self.rows.Rows.of(first))
+        features, target = self.moments.moments_of(self.rows.Rows.of(first))
         dtype = np.dtype(str(X.dtype).removeprefix("torch."))
         target = self.units.target_of(target, True)
         units = self.units.units_of(features, like(np.full(d, free)), target, X.dtype)

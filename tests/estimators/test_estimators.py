@@ -637,7 +637,8 @@ def test_warnings_point_at_the_line_of_the_user():
         # narwhals 2.0 renames series as pandas 3 would rather not have it.
         warnings.filterwarnings("ignore", "The inplace keyword", DeprecationWarning)
         SecondOrderRegressor(8, uncertainty=True, alpha=0.0).fit(X[:20], y[:20])
-        SecondOrderRegressor(1, alpha=0.0).fit(frame.assign(b=[f"id{i}" for i in range(60)]), y)
+        ids = [f"id{i // 2}" for i in range(58)] + ["one", "two"]
+        SecondOrderRegressor(1, alpha=0.0).fit(frame.assign(b=ids), y)
         model = SecondOrderRegressor(1, alpha=1.0).fit(frame, y)
         model.predict(frame.assign(b="new"))
         model.partial_fit(frame.assign(b="new"), y)

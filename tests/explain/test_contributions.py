@@ -1,5 +1,7 @@
 """Contributions sum to predictions, and effects are their standard deviations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -58,7 +60,7 @@ def test_contributions_sum_to_the_prediction(seed, rank, pairs, reference):
     s, w = rng.standard_normal(rank), rng.standard_normal(d)
     model = Model(U, s, w, rng.standard_normal(), free)
     other = SecondOrderRegressor(rank)
-    units = type(state.units)(**{**vars(state.units), "free": free})
+    units = replace(state.units, free=free)
     changed = type(state)(**{**_fields(state), "model": model, "units": units})
     other.adopt(MODEL.fitted_.with_state(changed))
     rows = FRAME.iloc[:50].assign(area=rng.normal(300, 100, 50))
@@ -271,7 +273,7 @@ def test_a_column_with_very_many_levels_needs_no_square_of_them():
         name: np.full(d, value)
         for name, value in (("mean", 1 / d), ("scale", 1.0), ("rest", 0.0), ("free", 0.0))
     }
-    units = type(state.units)(**{**vars(state.units), **wide})
+    units = replace(state.units, **wide)
     U = np.linalg.qr(np.random.default_rng(0).standard_normal((d, 2)))[0]
     model = Model(U, np.ones(2), np.ones(d), 0.0, units.free)
     changed = type(state)(**{**_fields(state), "model": model, "units": units})
