@@ -8,7 +8,8 @@ from typing import Any, ParamSpec, TypeVar
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
 from array_api_compat import array_namespace, to_device
-from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
+from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotrf, dtrtri
 from scipy.sparse import csr_array, issparse
 
 Array = Any  # an array of whichever namespace the caller brought
@@ -102,14 +103,11 @@ def _cholesky_qr(A: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     size = np.sqrt(np.diagonal(gram))
     if not np.all(size > 0):
         return None
-    try:
-        R = cholesky(gram / size / size[:, None], check_finite=False)
-    except np.linalg.LinAlgError:
-        return None
-    if not np.min(np.diagonal(R)) > DEPENDENT:
+    R, failed = dpotrf(gram / size / size[:, None], lower=False, clean=True)
+    if failed or not np.min(np.diagonal(R)) > DEPENDENT:
         return None
     R *= size
-    inverse = solve_triangular(R, np.eye(len(R)), check_finite=False)
+    inverse, _ = dtrtri(R, lower=False)
     return (wide @ inverse).astype(A.dtype), R.astype(A.dtype)
 
 

@@ -8,10 +8,10 @@ carried out there; what looks at numpy rows in other ways, such as the search fo
 here. All sums over tensors on a GPU are carried out there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from quadlin.core.units import Units
 from quadlin.data.gpu.device_kernels import offer_kernels, runs_on, takes_rows, wide_rows
 from quadlin.data.gpu.staging import STAGE_BYTES, Stages, tensor, torch_dtype
 from quadlin.data.sources.prefetch import read_ahead
+
+if TYPE_CHECKING:
+    from quadlin.data.gpu.triton_fit import Layout, PreparedPass
 
 T = TypeVar("T")
 SHARE = 0.7  # of the free memory of the device that rows may take for good
@@ -111,32 +114,43 @@ class OnDevice(Engine):
 
     def _by_kernels(self, fn: Callable[..., Any], params: tuple[Any, ...]) -> Any:
         """Return the sums of a pass that the kernels know as a whole; None where it is another."""
-        from quadlin.data.gpu.triton_fit import PreparedPass, planned, unpacked
+        from quadlin.data.gpu.triton_fit import planned, summed
 
-        asked = planned(fn, params) if self._dtype == np.float32 else None
-        if asked is None:
+        plan = planned(fn, params) if self._dtype == np.float32 else None
+        if plan is None:
             return None
-        plan, units = asked
+        layout, asked, units = plan
         if self._kept is None or self._kept.units is not units:
             self._kept = self._prepared(units)
-        kept, total, weight, stop = self._kept, np.zeros(1), 0.0, 0
-        for chunk in self._chunks(True):
+        passes = self._passes(layout, self._kept)
+        return summed(layout, (run(asked) for run in passes), self._kept.weight)
+
+    def _passes(self, layout: "Layout", kept: "Kept") -> "Iterable[PreparedPass]":
+        """Return the pass over each block of rows; if they stay there, it is prepared once."""
+        from quadlin.data.gpu.triton_fit import PreparedPass
+
+        if layout in kept.passes:
+            return kept.passes[layout]
+        stop = 0
+
+        def prepared(chunk: Chunk) -> PreparedPass:
+            nonlocal stop
             start, stop = stop, stop + chunk.X.shape[0]
-            run = kept.passes.get((start, plan.kind))
-            if run is None:
-                run = PreparedPass(plan, chunk, kept.target[start:stop], kept.stacked)
-                if self.resident is not None:
-                    kept.passes[start, plan.kind] = run
-            total = total + run(plan.packed)
-            weight += kept.weight_of(chunk)
-        return unpacked(plan, total, weight)
+            return PreparedPass(layout, chunk, kept.target[start:stop], kept.stacked)
+
+        passes = map(prepared, self._chunks(True))
+        if self.resident is None:
+            return passes
+        return kept.passes.setdefault(layout, list(passes))
 
     def _prepared(self, units: Units) -> "Kept":
         from quadlin.data.gpu.triton_kernel import stacked_units
 
         there = self._sent(units)
-        target = standardised_target(Chunk(None, self._values[0], None), there)
-        return Kept(units, stacked_units(there), target)
+        y, weight = self._values
+        target = standardised_target(Chunk(None, y, None), there)
+        total = float(y.shape[0]) if weight is None else float(weight.sum())
+        return Kept(units, stacked_units(there), target, total)
 
     @cached_property
     def _dtype(self) -> Any:
@@ -226,17 +240,8 @@ class Kept:
     units: Units  # on the host
     stacked: Any  # (3, d), as kernels take them
     target: Any  # (n,), standardised
-    passes: dict[Any, Any] = field(default_factory=dict)  # by first row and kind
-    weights: dict[int, float] = field(default_factory=dict)
-
-    def weight_of(self, chunk: Chunk) -> float:
-        """Return the weight of the rows of a chunk; to ask the device for it takes a round trip."""
-        if chunk.weight is None:
-            return float(chunk.X.shape[0])
-        place = int(chunk.weight.data_ptr())
-        if place not in self.weights:
-            self.weights[place] = float(chunk.weight.sum())
-        return self.weights[place]
+    weight: float  # of all rows
+    passes: "dict[Layout, list[PreparedPass]]" = field(default_factory=dict)  # over each block
 
 
 class OnGpu(Serial):

@@ -4,8 +4,9 @@ The solver is on the host. What a pass asks is packed there into one buffer and 
 follow each other without the host; then all sums come back at once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,8 @@ from quadlin.data.gpu.triton_kernel import (
     WIDEST,
     Runs,
     forward_tile,
-    layout,
     padded_width,
+    shape_of,
 )
 
 HEAD = 4  # places of float32 that two numbers of float64 take
@@ -39,36 +40,41 @@ TOTAL_RUNS, TOTAL_COLUMNS = 16, 64  # of a tile of the sums of runs
 
 
 @dataclass(frozen=True)
-class GridPlan:
-    """What the kernels are told: one buffer, and where in it everything is.
+class Layout:
+    """The shapes of a pass: passes of the same layout use the same memory.
 
     The residuals themselves are the column after the products that they are multiplied by.
     """
 
-    packed: np.ndarray  # coefficients, both factors, squares that are left out
     d: int
-    first: int  # columns of the first factor, with those of zeros
-    second: int  # the same of the second one, 0 without it
+    k: int  # columns of the first factor, before the linear one
+    first: int  # the same with the linear one, padded with zeros
+    second: int  # columns of the second factor, likewise, 0 without it
     paired: bool  # whether columns of both are multiplied
-    left_out: bool
+    left_out: bool  # whether some squares are left out
     answers: int  # products by which residuals are multiplied
     target: bool  # whether targets are subtracted
-    squares: bool  # whether anybody needs P2
-
-    @property
-    def kind(self) -> tuple[int | bool, ...]:
-        """Return what tells passes of different memory apart."""
-        flags = (self.paired, self.left_out, self.target, self.squares)
-        return (self.first, self.second, self.answers, *flags)
+    squares: bool  # whether P2 is needed
 
     @property
     def width(self) -> int:
         """Return the columns of the answer, with those of zeros."""
         return self.first if self.paired or not self.second else self.second
 
+    @property
+    def parts(self) -> tuple[int, int, int]:
+        """Return where the two factors and the squares that are left out begin in the buffer."""
+        second = (4 + self.d) * self.first
+        return 4 * self.first, second, second + self.d * self.second
 
-def planned(fn: Callable[..., Any], params: tuple[Any, ...]) -> tuple[GridPlan, Units] | None:
-    """Return the plan for a pass with numpy's parameters; None where it is not one of these."""
+    @property
+    def size(self) -> int:
+        """Return the numbers of the buffer."""
+        return self.parts[2] + self.left_out * self.d
+
+
+def planned(fn: Callable[..., Any], params: tuple[Any, ...]) -> tuple[Layout, Asked, Units] | None:
+    """Return the layout of a pass with numpy's parameters; None where it is not one of these."""
     if fn is residual_sums:
         defaults: tuple[Any, ...] = (None, True, "squared")
         model, units, Q, squares, loss = (*params, *defaults[len(params) - 2 :])
@@ -80,78 +86,74 @@ def planned(fn: Callable[..., Any], params: tuple[Any, ...]) -> tuple[GridPlan, 
         asked, target = changes_asked(steps, units), False
     else:
         return None
-    plan = _plan(asked, target, squares) if units.scale.dtype == np.float32 else None
-    return None if plan is None else (plan, units)
+    layout = _layout(asked, target, squares) if units.scale.dtype == np.float32 else None
+    return None if layout is None else (layout, asked, units)
 
 
-def _plan(asked: Asked, target: bool, squares: bool) -> GridPlan | None:
-    response, Y = asked.response, asked.columns
-    d, k = Y.shape[0], response.factor.shape[0]
+def _layout(asked: Asked, target: bool, squares: bool) -> Layout | None:
+    response, (d, k) = asked.response, (asked.columns.shape[0], asked.response.factor.shape[0])
     paired, by_first = response.right > 0, response.action.start == 0
     answers = response.action.stop - response.action.start
-    first = padded_width(k + 1)
-    second = 0
-    if paired:
-        second = first
-    elif not by_first:
-        second = padded_width(answers + 1)
+    first = second = padded_width(k + 1)
+    if not paired:
+        second = 0 if by_first else padded_width(answers + 1)
     if max(first, second) > WIDEST or (paired and not by_first):
         return None
-    left_out = response.assembly.left_out
-    packed = np.zeros((4 + d) * first + d * second + (0 if left_out is None else d), np.float32)
-    coefficients = packed[: 4 * first].reshape(4, first)
+    left_out = response.assembly.left_out is not None
+    return Layout(d, k, first, second, paired, left_out, answers, target, squares)
+
+
+def write(asked: Asked, layout: Layout, buffer: np.ndarray) -> None:
+    """Write coefficients, both factors and squares that are left out; the rest stays zero."""
+    response, Y = asked.response, asked.columns
+    d, k, first, paired = layout.d, layout.k, layout.first, layout.paired
+    begin, second, end = layout.parts
+    coefficients = buffer[:begin].reshape(4, first)
     coefficients[1 if paired else 0, :k] = response.factor
     coefficients[2, k], coefficients[3, 0] = 1.0, response.assembly.constant[0]
-    stop = (4 + d) * first
     if paired:
-        both = packed[4 * first : stop + d * second].reshape(first, 2, d)
+        both = buffer[begin:end].reshape(first, 2, d)
         both[: k + 1, 0] = Y[:, : k + 1].T
         both[:k, 1] = Y[:, response.right : response.right + k].T
     else:
-        packed[4 * first : stop].reshape(first, d)[: k + 1] = Y[:, : k + 1].T
-    if second and not paired:
-        other = packed[stop : stop + d * second].reshape(second, d)
-        other[:answers] = Y[:, response.action].T
+        buffer[begin:second].reshape(first, d)[: k + 1] = Y[:, : k + 1].T
+    if layout.second and not paired:
+        buffer[second:end].reshape(-1, d)[: layout.answers] = Y[:, response.action].T
+    left_out = response.assembly.left_out
     if left_out is not None:
-        packed[stop + d * second :] = left_out[:, 0]
-    has_squares = left_out is not None
-    return GridPlan(packed, d, first, second, paired, has_squares, answers, target, squares)
+        buffer[end:] = left_out[:, 0]
 
 
 class PreparedPass:
-    """A pass of one kind over rows that stay where they are, in memory that stays where it is.
+    """A pass of one layout over rows that stay where they are, in memory that stays where it is.
 
     What follows each other without the host is recorded as a CUDA graph once it is known to come
     again and again, and then started as a whole: that saves 0.15 ms, and recording takes 1.2.
     """
 
-    def __init__(self, plan: GridPlan, chunk: Chunk, y: Array, units: Array) -> None:
-        X, cuda = chunk.X, chunk.X.is_cuda
-        (n, d), self.plan, self.X, self.y, self.units = X.shape, plan, X, y, units
-        self.weight = None if chunk.weight is None else chunk.weight.to(torch.float32).contiguous()
+    def __init__(self, layout: Layout, chunk: Chunk, y: Array, units: Array) -> None:
+        X, self.layout = chunk.X, layout
+        self.device = X.device if X.is_cuda else None
 
-        def buffer(*shape: int) -> Array:
+        def here(size: int) -> Array:
+            return torch.empty(size, dtype=torch.float32, pin_memory=X.is_cuda)
+
+        def there(*shape: int) -> Array:
             return torch.empty(shape, dtype=torch.float32, device=X.device)
 
-        factors = 2 if plan.second and not plan.paired else 1
-        self.tile = forward_tile(plan.first + plan.second, factors)
-        self.asked = torch.empty(plan.packed.shape, dtype=torch.float32, pin_memory=cuda)
-        self.sent = buffer(*plan.packed.shape)
-        self.answer = buffer(plan.width, n)
-        self.programs = triton.cdiv(n, self.tile.rows)
-        self.residuals = buffer(2, self.programs)
-        self.runs = Runs(X, plan.width, plan.squares)
-        self.size = (plan.width + plan.squares) * d
-        self.result = buffer(HEAD + self.size)  # Σωr² and Σωr in float64, then all sums
-        self.brought = torch.empty(self.result.shape, dtype=torch.float32, pin_memory=cuda)
+        size = HEAD + (layout.width + layout.squares) * layout.d
+        self.asked, self.sent = here(layout.size), there(layout.size)
+        self.asked.numpy().fill(0.0)  # torch would wake its threads for that
+        self.result, self.brought = there(size), here(size)  # Σωr² and Σωr in float64, all sums
+        self.kernels = self._kernels(chunk, y, units, there)
         self.graph: Any = None
         self.uses = 0
 
-    def __call__(self, packed: np.ndarray) -> np.ndarray:
-        """Return Σωr², Σωr and all sums, in one array of float64."""
-        np.copyto(self.asked.numpy(), packed)
+    def __call__(self, asked: Asked) -> tuple[np.ndarray, np.ndarray]:
+        """Return Σωr² and Σωr in float64, and all sums in float32."""
+        write(asked, self.layout, self.asked.numpy())
         self.sent.copy_(self.asked, non_blocking=True)
-        if self.X.is_cuda and self.uses == RECORDED and self.graph is None:
+        if self.device is not None and self.uses == RECORDED and self.graph is None:
             self.graph = self._recorded()
         if self.graph is None:
             self._launch()
@@ -159,48 +161,65 @@ class PreparedPass:
             self.graph.replay()
         self.uses += 1
         self.brought.copy_(self.result, non_blocking=True)
-        if self.X.is_cuda:
-            torch.cuda.current_stream(self.X.device).synchronize()
-        brought = self.brought.numpy()
-        return np.concatenate([brought[:HEAD].view(np.float64), brought[HEAD:]])
+        if self.device is not None:
+            torch.cuda.current_stream(self.device).synchronize()
+        brought = self.brought.numpy().copy()  # the next pass writes there
+        return brought[:HEAD].view(np.float64), brought[HEAD:]
 
     def _recorded(self) -> Any:
-        graph, device = torch.cuda.CUDAGraph(), self.X.device
-        stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(device))
+        graph = torch.cuda.CUDAGraph()
+        stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             graph.capture_begin(capture_error_mode="thread_local")
             self._launch()
             graph.capture_end()
-        torch.cuda.current_stream(device).wait_stream(stream)
+        torch.cuda.current_stream(self.device).wait_stream(stream)
         return graph
 
     def _launch(self) -> None:
-        plan, X, sent = self.plan, self.X, self.sent
-        *size, vector = layout(X)
-        first, second = 4 * plan.first, (4 + plan.d) * plan.first
-        left_out = second + plan.d * plan.second
-        weighted = self.weight is not None
-        triton_pass.respond[(self.programs,)](
-            X, self.units, sent[first:], sent[second:] if plan.second else sent,
-            sent[left_out:] if plan.left_out else sent, sent, self.y,
-            self.weight if weighted else self.y, self.answer, self.residuals,
-            *size, 1.0, plan.answers, vector, plan.second > 0, plan.paired, plan.left_out,
-            plan.target, weighted, plan.first, plan.second or NARROWEST, **self.tile.how,
+        for kernel in self.kernels:
+            kernel()
+
+    def _kernels(
+        self, chunk: Chunk, y: Array, units: Array, there: Callable[..., Array]
+    ) -> tuple[Callable[[], Any], ...]:
+        """Return the launches of the three kernels, with all their arguments."""
+        X, layout, sent = chunk.X, self.layout, self.sent
+        n, *size, vector = shape_of(X)
+        first, second, left_out = layout.parts
+        weighted = chunk.weight is not None
+        weight = y if chunk.weight is None else chunk.weight.to(torch.float32).contiguous()
+        factors = 2 if layout.second and not layout.paired else 1
+        tile = forward_tile(layout.first + layout.second, factors)
+        programs = triton.cdiv(n, tile.rows)
+        answer, residuals = there(layout.width, n), there(2, programs)
+        respond = partial(
+            triton_pass.respond[(programs,)],
+            X, units, sent[first:], sent[second:] if layout.second else sent,
+            sent[left_out:] if layout.left_out else sent, sent, y, weight, answer, residuals,
+            n, *size, 1.0, layout.answers, vector, layout.second > 0, layout.paired,
+            layout.left_out, layout.target, weighted, layout.first, layout.second or NARROWEST,
+            **tile.how,
         )  # fmt: skip
-        self.runs.launch(self.units, self.answer, plan.answers)
+        runs = Runs(X, layout.width, layout.squares)
         head, body = self.result[:HEAD].view(torch.float64), self.result[HEAD:]
-        triton_pass.total[(1 + triton.cdiv(self.size, TOTAL_COLUMNS),)](
-            self.runs.out, self.residuals, body, head,
-            self.runs.out.shape[0], self.size, self.programs, TOTAL_RUNS, TOTAL_COLUMNS,
+        total = partial(
+            triton_pass.total[(1 + triton.cdiv(body.shape[0], TOTAL_COLUMNS),)],
+            runs.out, residuals, body, head,
+            runs.out.shape[0], body.shape[0], programs, TOTAL_RUNS, TOTAL_COLUMNS,
         )  # fmt: skip
+        return respond, runs.launcher(units, answer, layout.answers), total
 
 
-def unpacked(plan: GridPlan, total: np.ndarray, weight: float) -> Sums:
-    """Return the sums that a pass has brought."""
-    loss, p0 = total[:2]
-    sums = total[2:].astype(np.float32).reshape(-1, plan.d)
-    p1 = sums[plan.answers][:, None]
-    p2 = sums[plan.width][:, None] if plan.squares else np.zeros_like(p1)
-    action = np.ascontiguousarray(sums[: plan.answers].T)[:, None, :]
-    return Sums(weight, float(loss), np.array([p0]), p1, p2, action)
+def summed(layout: Layout, found: Iterable[tuple[np.ndarray, np.ndarray]], weight: float) -> Sums:
+    """Return the sums of a pass over one or several blocks of rows."""
+    (residuals, body), *others = found
+    if others:
+        residuals = residuals + sum(other[0] for other in others)
+        body = sum((other[1] for other in others), body.astype(np.float64)).astype(np.float32)
+    rows = body.reshape(-1, layout.d)
+    p1 = rows[layout.answers][:, None]
+    p2 = rows[layout.width][:, None] if layout.squares else np.zeros_like(p1)
+    action = np.ascontiguousarray(rows[: layout.answers].T)[:, None, :]
+    return Sums(weight, float(residuals[0]), residuals[1:], p1, p2, action)

@@ -5,6 +5,8 @@ added in float64, in order: the result is the same each time.
 """
 
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,7 +110,7 @@ class TritonKernel(Kernel):
             width = factor.shape[0]
             out = torch.empty((n, width), dtype=torch.float32, device=self.X.device)
             if n:
-                tile, (*size, vector) = forward_tile(width), layout(self.X)
+                tile, (*size, vector) = forward_tile(width), shape_of(self.X)
                 triton_pass.forward[(triton.cdiv(n, tile.rows),)](
                     self.X, self.units, factor, out, *size, 1.0, vector, squared, width, **tile.how
                 )
@@ -120,7 +122,7 @@ class TritonKernel(Kernel):
         slabs = [torch.empty((d, 0), dtype=torch.float32, device=self.X.device)]
         for slab, factor in _slabs(R):
             runs = Runs(self.X, factor.shape[0], False)
-            runs.launch(self.units, factor, 0, squared)
+            runs.launcher(self.units, factor, 0, squared)()
             total = runs.out.sum(dim=0, dtype=torch.float64).to(torch.float32)
             slabs.append(total[:slab, :].T)
         return torch.cat(slabs, dim=1)
@@ -137,7 +139,7 @@ def stacked_units(units: Units) -> Array:
     return torch.stack([units.mean, units.scale, units.rest]).contiguous()
 
 
-def layout(X: Array) -> tuple[int, int, int, int, int]:
+def shape_of(X: Array) -> tuple[int, int, int, int, int]:
     """Return n, d and the row stride over a vector's width, the column stride, and that width.
 
     Where rows begin at multiples of 16 bytes, four numbers are loaded at a time.
@@ -161,14 +163,21 @@ class Runs:
         shape = (triton.cdiv(n, self.run), width + squares, d)
         self.out = torch.empty(shape, dtype=torch.float32, device=X.device)
 
-    def launch(self, units: Array, R: Array, squares_of: int = 0, squared: bool = False) -> None:
-        """Compute them, of R stored by columns; `squares_of` is the column that meets Z∘Z."""
-        if self.out.shape[0]:
-            *size, vector = layout(self.X)
-            triton_pass.back[(self.blocks, self.out.shape[0])](
-                self.X, units, R, self.out, *size, 1.0, self.run, squares_of, vector,
-                squared, self.squares, self.width, **self.tile.how,
-            )  # fmt: skip
+    def launcher(
+        self, units: Array, R: Array, squares_of: int = 0, squared: bool = False
+    ) -> Callable[[], Any]:
+        """Return what computes them, of R stored by columns.
+
+        `squares_of` is the column that is multiplied by Z∘Z.
+        """
+        if not self.out.shape[0]:
+            return lambda: None
+        *size, vector = shape_of(self.X)
+        return partial(
+            triton_pass.back[(self.blocks, self.out.shape[0])],
+            self.X, units, R, self.out, *size, 1.0, self.run, squares_of, vector,
+            squared, self.squares, self.width, **self.tile.how,
+        )  # fmt: skip
 
 
 def padded_width(columns: int) -> int:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from quadlin.core.arrays import Array
-from quadlin.data.gpu.triton_kernel import Tile, layout, takes
+from quadlin.data.gpu.triton_kernel import Tile, shape_of, takes
 
 MOMENTS = Tile(64, 32, 4, 3)
 RUN = 2048  # rows of a program
@@ -167,7 +167,7 @@ def column_moments(X: Array, weight: Array | None) -> tuple[Any, ...] | None:
     """Return the fields of `Moments` of float32 rows on a GPU; None where torch must do."""
     if not takes(X) or not X.shape[0] or not X.shape[1]:
         return None
-    (n, d), (*size, vector) = X.shape, layout(X)
+    (n, d), (*size, vector) = X.shape, shape_of(X)
     runs = triton.cdiv(n, RUN)
     out = torch.empty((runs, 8, d), dtype=torch.float64, device=X.device)
     omega = X if weight is None else weight.to(torch.float64).contiguous()

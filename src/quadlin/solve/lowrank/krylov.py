@@ -67,9 +67,7 @@ def block_krylov(apply: Callable[[Array], Array], start: Array, blocks: int) -> 
             return basis, _from_upper_blocks(columns)
         block = product[:, : min(block.shape[1], room)]
         for _ in range(2):  # twice is enough
-            block = block - basis @ (basis.T @ block)
-        block = orthonormal(block)
-        block = orthonormal(block - basis @ (basis.T @ block))
+            block = orthonormal(block - basis @ (basis.T @ block))
         basis = xp.concat([basis, block], axis=1)
 
 

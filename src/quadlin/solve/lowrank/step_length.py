@@ -6,7 +6,7 @@ minimum is a small least-squares problem, from the sums of one pass. No step siz
 
 from dataclasses import dataclass
 
-from quadlin.core.arrays import Array, diagonal, lead, namespace, remembered
+from quadlin.core.arrays import Array, diagonal, lead, namespace, remembered, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, in_wide_blocks
@@ -179,7 +179,7 @@ def _sizes(terms: Array, omega: Array | None) -> list[float]:
         sums = xp.sum(terms * terms, axis=0, dtype=xp.float64)
     else:
         sums = omega @ xp.astype(terms * terms, xp.float64)
-    return [float(sums[i]) for i in range(sums.shape[0])]
+    return to_numpy(sums).tolist()  # type: ignore[no-any-return]
 
 
 def best(g: Gram, directions: int) -> tuple[Array, float]:

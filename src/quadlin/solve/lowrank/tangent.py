@@ -227,13 +227,11 @@ class Coordinates:
         xp, free, nu = namespace(E), self.units.free, self.units.nu
         (d, m, k), n = sums.action.shape, sums.weight
         c, w = xp.astype(sums.p0 / n, E.dtype), sums.p1 / n
-        left_out = (1 - free)[:, None] * sums.p2 + free[:, None] * (n * c)
-        ME = (sums.action - left_out[:, :, None] * E[:, None, :]) / n
-        if self.options.fit_intercept:
-            ME = ME + c[None, :, None] * E[:, None, :]
-        else:
-            tied_c = (free + (1 - free) * nu**2)[:, None] * E - nu[:, None] * (nu @ E)
-            ME = ME + c[None, :, None] * tied_c[:, None, :]
+        centre = xp.ones_like(nu) if self.options.fit_intercept else nu**2
+        left_out = (1 - free)[:, None] * (sums.p2 / n - centre[:, None] * c)
+        ME = sums.action / n - left_out[:, :, None] * E[:, None, :]
+        if not self.options.fit_intercept:
+            ME = ME - (nu[:, None] * c)[:, :, None] * (nu @ E)
             w, c = w + nu[:, None] * c, 0 * c
         if not self.options.fit_linear:
             wE = w.T @ E  # (m, k)
