@@ -43,7 +43,7 @@ from quadlin.core.model import predict
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.fits.path import Path as Fits
+from quadlin.solve.fits.grid import Path as Fits
 from quadlin.solve.lowrank.types import Options
 
 TEST_ROWS = 3000

@@ -22,7 +22,7 @@ from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.rank import HeldOut, as_good
-from quadlin.solve.fits.path import Path, squared_errors
+from quadlin.solve.fits.grid import Path, squared_errors
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Options
 

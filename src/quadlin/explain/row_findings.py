@@ -11,7 +11,7 @@ from quadlin.core.rows import Rows
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.leave_one_out import left_out_error
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.fits.path import squared_errors
+from quadlin.solve.fits.grid import squared_errors
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
 from quadlin.solve.lowrank.polish import leading_directions

@@ -16,9 +16,9 @@ from quadlin.explain.pair_report import Pair
 from quadlin.explain.quality import Quality, quality_of
 from quadlin.explain.tables import frame_of, p_value, product_name, rank_words, text_table
 from quadlin.explain.terms import Term, Tests
-from quadlin.solve.choose.left_out_errors import leaves_mean
+from quadlin.solve.choose.linear_choice import leaves_mean
 from quadlin.solve.fits.status_advice import status_advice
-from quadlin.solve.fits.student import NORMAL
+from quadlin.solve.fits.uncertainty import NORMAL
 
 SHOWN, SHOWN_PAIRS = 25, 10  # linear terms of a printed table, and pairs, by default
 PAIRS_ARE = "The estimate of a pair is the coefficient of the product x_i·x_j in {}."

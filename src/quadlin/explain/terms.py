@@ -3,7 +3,7 @@
 from math import nan
 from typing import NamedTuple
 
-from quadlin.solve.fits.student import standard_errors_of, two_sided
+from quadlin.solve.fits.uncertainty import standard_errors_of, two_sided
 
 
 class Term(NamedTuple):

@@ -22,14 +22,13 @@ from quadlin.core.moments import Survey
 from quadlin.core.rows import Asked
 from quadlin.core.sums import Sums
 from quadlin.data.columns.fields import FieldCounts, Flags
-from quadlin.solve.choose.leave_one_out import LeftOut
 from quadlin.solve.fits.missing_values import GapSums
 from quadlin.solve.lowrank.exact import Normal
 from quadlin.solve.lowrank.step_length import Gram
 from quadlin.solve.lowrank.tangent_gram import Products
 from quadlin.solve.lowrank.whitening import Covariance
+from quadlin.solve.pairs.pair_fit import Scores
 from quadlin.solve.pairs.pair_remainder import BoundedMoments
-from quadlin.solve.pairs.pair_scores import Scores
 from quadlin.solve.pairs.pair_sparse import Occurrences
 from quadlin.solve.pairs.pair_sums import (
     FirstLook,
@@ -62,7 +61,7 @@ FORMER_MAGIC = b"quadlin journal 1\n"
 SYNC_SECONDS = 5.0  # a killed process loses nothing, a power failure at most this
 KINDS = (
     *(BoundedMoments, Covariance, FieldCounts, FirstLook, Flags, FlippedMoments, GapSums, Gram),
-    *(JointGram, LabelGram, LeftOut, Normal, Occurrences, ProductMoments, Products),
+    *(JointGram, LabelGram, Normal, Occurrences, ProductMoments, Products),
     *(ResidualMoments, Scores, Sums, Survey),
 )
 SUMS: dict[str, Any] = {"number": float, **{kind.__name__: kind for kind in KINDS}}

@@ -23,7 +23,6 @@ from quadlin.core.moments import Survey
 from quadlin.core.sums import Sums
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.data.columns.fields import Flags
-from quadlin.solve.choose.leave_one_out import LeftOut
 from quadlin.solve.fields.gibbs import Draws
 from quadlin.solve.fields.running_levels import LEVEL_SHAPES
 from quadlin.solve.fits.fit_state import FitState
@@ -34,9 +33,9 @@ from quadlin.solve.lowrank.tangent_gram import Products
 from quadlin.solve.lowrank.types import Record
 from quadlin.solve.lowrank.whitening import Covariance, Full, LowRank
 from quadlin.solve.pairs import pair_sums
+from quadlin.solve.pairs.pair_fit import Scores
 from quadlin.solve.pairs.pair_remainder import BoundedMoments
 from quadlin.solve.pairs.pair_running import RunningPairs
-from quadlin.solve.pairs.pair_scores import Scores
 from quadlin.solve.pairs.pair_terms import PairTerms, Parts
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.batch import Pending
@@ -60,7 +59,6 @@ SHAPES: dict[type, dict[str, str]] = {
     Full: {"V": "dd"},
     Gram: {"matrix": "aa", "terms": "b"},
     FitState: {"target": "1"},
-    LeftOut: {"squares": "1"},
     LowRank: {"P": "dr", "t": "r"},
     BoundedMoments: {"second": "qq", "fourth": "qq", "moments": "qq"},
     pair_sums.FirstLook: {"features": "dd", "moments": "dd"},

@@ -15,13 +15,12 @@ from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.composite.pair_labels import LabelPairs
 from quadlin.solve.composite.pair_stage import (
     PairOutcome,
-    Plan,
     ended,
     first_stage,
     refuse_uninformative,
 )
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.lowrank.types import Options, Record, loss_unit
+from quadlin.solve.lowrank.types import Options, Plan, Record, loss_unit
 from quadlin.solve.pairs.pair_running import RunningPairs
 from quadlin.stream.batch import lengthened
 
@@ -50,8 +49,7 @@ def first_with_pairs(rows: Rows, plan: Plan, request: PairRequest) -> tuple[FitS
     stage, outcome = first_stage(plan, request, rows, surveyed)
     if outcome is None:
         search = stage.search if stage.looked else None
-        args = (plan.options, plan.make_units, plan.seed, plan.automatic)
-        state, options = fit_choosing(rows, *args, surveyed=surveyed, search=search)
+        state, options = fit_choosing(rows, plan, surveyed=surveyed, search=search)
         outcome = PairOutcome(state, options, rows)
         if not ended(state) and stage.possible:
             refuse_uninformative(request, state, plan.make_units, constant=False)

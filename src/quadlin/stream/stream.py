@@ -17,10 +17,10 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.composite.pair_composite import PairRequest
-from quadlin.solve.composite.pair_stage import FEWEST_ROWS, Plan
+from quadlin.solve.composite.pair_stage import FEWEST_ROWS
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic_choice import fit_logistic
-from quadlin.solve.lowrank.types import FIXED, Automatic, Options, finished
+from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, finished
 from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
@@ -241,11 +241,11 @@ class Stream(Beginning):
         return self._step(self.pending)
 
     def _first_fit(self, rows: Rows) -> tuple[FitState, Options]:
-        choices = (self.options, self.make_units, self.seed, self.automatic)
+        plan = Plan(self.options, self.make_units, self.seed, self.automatic)
         if self.pairs is not None:
-            return first_with_pairs(rows, Plan(*choices), self.pairs)
+            return first_with_pairs(rows, plan, self.pairs)
         fit = fit_logistic if self.options.loss == "logistic" else fit_choosing
-        return fit(rows, *choices)
+        return fit(rows, plan)
 
     def _shown(self, learned: FitState) -> FitState:
         """Return the learned state, as far as new rows confirm it.

@@ -16,7 +16,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose import column_choice
 from quadlin.solve.fields.field_rows import has_many_entities
-from quadlin.solve.lowrank.types import Options, Status
+from quadlin.solve.lowrank.types import Automatic, Options, Plan, Status
 
 pytestmark = pytest.mark.skipif(library.library() is None, reason="there is no compiled kernel")
 
@@ -105,7 +105,8 @@ def test_no_candidate_is_swept_twice_or_for_next_to_nothing(monkeypatch):
     monkeypatch.setattr(column_choice.ColumnSearch, "sweep", noted)
     monkeypatch.setattr(TrailingTable, "step", counted)
     units, tally, rows = parts_of(X, y)
-    column_choice.choose_by_columns(rows, units, Options(8), tally, 0, True, True)
+    plan = Plan(Options(8), None, 0, Automatic(True, True))
+    column_choice.choose_by_columns(rows, units, plan, tally)
     assert len(tried) == len(set(tried)) >= 4
     assert len(swept) <= 4 * len(tried)  # eight are allowed
 

@@ -11,8 +11,7 @@ from quadlin import SecondOrderRegressor, Status, open_source
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.choose.candidates import Candidates
-from quadlin.solve.choose.interrupted import best_so_far
+from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.lowrank.types import Options
 
 D = 40  # too many features for all products in one walk
@@ -64,17 +63,17 @@ def test_ridge_regression_so_far_is_that_of_its_penalty():
     units = UnitsMaker("auto", True, np.dtype(float), [f"x{j}" for j in range(D)], (), True)(
         surveyed.features, surveyed.target
     )
-    options = Options(rank=0)
-    search = Candidates(all_rows, units, options, 300, 300.0, 0)
-    assert best_so_far(search, options) is None
-    search.ridge()
-    chosen, solution, noise = best_so_far(search, options)
+    search = RankSearch(all_rows, units, Options(rank=0), 300, 300.0, 0)
+    assert search.best_so_far() is None
+    ridge = search.ridge()
+    choice = search.best_so_far()
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     t = (y - y.mean()) / y.std()
-    oracle = Ridge(chosen.alpha[0]).fit(Z, t)
-    np.testing.assert_allclose(solution.model.w, oracle.coef_, rtol=1e-6)
-    assert solution.status is Status.interrupted
-    assert noise == pytest.approx(np.std(t - oracle.predict(Z)), rel=0.2)  # by degrees of freedom
+    oracle = Ridge(choice.options.alpha[0]).fit(Z, t)
+    np.testing.assert_allclose(choice.solution.model.w, oracle.coef_, rtol=1e-6)
+    assert choice.solution.status is Status.interrupted
+    left = np.std(t - oracle.predict(Z))
+    assert np.sqrt(ridge.noise) == pytest.approx(left, rel=0.2)  # by degrees of freedom
 
 
 def test_an_interrupt_while_standard_errors_are_computed_says_so(monkeypatch):

@@ -8,10 +8,13 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
+from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.leave_one_out import (
     BLOCK,
+    bounds_of_squares,
+    inverses_of,
+    inverses_of_mean,
     left_out_error,
-    left_out_of_mean,
     left_out_squares,
     left_out_squares_by_rows,
     residuals_by_rows,
@@ -31,6 +34,10 @@ def problem(n=14, d=3, weight=None, **options):
     make = UnitsMaker("auto", options.get("fit_intercept", True), np.float64, None)
     units = make(surveyed.features, surveyed.target)
     return rows, units, Options(rank=0, **options)
+
+
+def squares_of(rows, *model):
+    return left_out_squares(rows, inverses_of(*model))
 
 
 def refitted(rows, units, options, gram):
@@ -60,7 +67,7 @@ def test_rows_left_out_have_the_errors_of_fits_without_them(k, weighted, parts):
     error = left_out_error(rows, units, gram, ALPHA, total)
     squares = refitted(rows, units, options, gram)
     assert error == pytest.approx(squares.sum() / total, rel=1e-9)
-    by_row = left_out_squares(rows, units, gram, ALPHA, total)[:, 0]
+    by_row = squares_of(rows, units, gram, ALPHA, total)[:, 0]
     np.testing.assert_allclose(by_row, squares, rtol=1e-8)
 
 
@@ -73,7 +80,7 @@ def test_products_of_rows_give_the_same_errors_as_products_of_columns(weighted):
     kernel, _ = product_kernel(rows, units, 8, total)  # fewer rows than products, it is told
     assert isinstance(kernel, RowKernel)
     by_row = left_out_squares_by_rows(kernel, ALPHA)[:, 0]
-    others = left_out_squares(rows, units, gram, ALPHA, total)[:, 0]
+    others = squares_of(rows, units, gram, ALPHA, total)[:, 0]
     np.testing.assert_allclose(by_row, others, rtol=1e-8)
 
 
@@ -83,7 +90,7 @@ def test_rows_without_weight_have_no_error():
     rows, units, options = problem(weight=weight)
     gram = tangent_gram(rows, units, options, np.eye(3))
     kernel, _ = product_kernel(rows, units, 8, weight.sum())
-    by_row = left_out_squares(rows, units, gram, ALPHA, weight.sum())[:, 0]
+    by_row = squares_of(rows, units, gram, ALPHA, weight.sum())[:, 0]
     assert len(by_row) == 12
     np.testing.assert_allclose(by_row, left_out_squares_by_rows(kernel, ALPHA)[:, 0], rtol=1e-8)
 
@@ -98,7 +105,7 @@ def test_one_pass_tells_the_errors_for_all_multiples_of_the_penalties(k, parts):
     U = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0][:, :k]
     gram = tangent_gram(rows, units, options, U)
     walks = rows.walks
-    squares = left_out_squares(rows, units, gram, ALPHA, 22.4, FACTORS)
+    squares = squares_of(rows, units, gram, ALPHA, 22.4, FACTORS)
     assert rows.walks == walks + 1
     for factor, error in zip(FACTORS, squares.sum(axis=0) / 22.4, strict=True):
         alpha = (factor * ALPHA[0], factor * ALPHA[1])
@@ -109,8 +116,8 @@ def test_many_columns_have_the_same_leverages_by_blocks_as_by_eigenvectors():
     rows, units, options = problem(n=400, d=20)
     gram = tangent_gram(rows, units, options, np.eye(20))
     assert len(gram.products) > BLOCK
-    by_blocks = left_out_squares(rows, units, gram, ALPHA, 400.0)
-    by_eigenvectors = left_out_squares(rows, units, gram, ALPHA, 400.0, (1.0, 2.0))[:, :1]
+    by_blocks = squares_of(rows, units, gram, ALPHA, 400.0)
+    by_eigenvectors = squares_of(rows, units, gram, ALPHA, 400.0, (1.0, 2.0))[:, :1]
     np.testing.assert_allclose(by_blocks, by_eigenvectors, rtol=1e-8)
 
 
@@ -121,8 +128,9 @@ def test_the_mean_predicts_rows_left_out_as_a_ridge_does_that_leaves_nothing_els
     total = 14.0 if weight is None else weight.sum()
     rows, units, options = problem(weight=weight, **parts)
     gram = tangent_gram(rows, units, options, np.eye(3, 0))
-    ridge = left_out_squares(rows, units, gram, (1e14, 1e14), total)[:, 0]
-    np.testing.assert_allclose(left_out_of_mean(rows, units, gram), ridge, rtol=1e-8)
+    ridge = squares_of(rows, units, gram, (1e14, 1e14), total)[:, 0]
+    mean = left_out_squares(rows, inverses_of_mean(units, gram))[:, 0]
+    np.testing.assert_allclose(mean, ridge, rtol=1e-8)
 
 
 def test_products_of_rows_tell_the_errors_for_all_multiples_too():
@@ -156,3 +164,56 @@ def test_rounding_that_is_larger_than_the_identity_leaves_numbers():
     assert np.isfinite(solved).all()
     assert (left > 0).all()
     assert not np.isnan(kernel.at(np.log([1e-6])).log_evidence)
+
+
+BOUNDED_ALPHA = (5.0, 9.0)
+
+
+def wide_problem(n=3000, d=40, weight=None, extreme=False):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, d))
+    y = X[:, 0] + X[:, 1] * X[:, 2] - X[:, 3] * X[:, 4] + 0.5 * rng.standard_normal(n)
+    if extreme:
+        X[::500] *= 30
+        y[::500] = 30 * rng.standard_normal(len(y[::500]))
+    rows = Rows.of(MemorySource(X, y, weight))
+    surveyed = survey(rows)
+    units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
+    return rows, units
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_errors_of_rows_left_out_are_within_their_bounds(weighted):
+    weight = np.tile([0.0, 0.8, 1.0, 1.2], 750) if weighted else None
+    rows, units = wide_problem(weight=weight)
+    U = np.linalg.qr(np.random.default_rng(1).standard_normal((40, 4)))[0]
+    gram = tangent_gram(rows, units, Options(rank=0), U)
+    squares = squares_of(rows, units, gram, BOUNDED_ALPHA, 3000.0)[:, 0]
+    least, most = bounds_of_squares(rows, units, gram, BOUNDED_ALPHA, 3000.0, seed=0).T
+    assert len(squares) == (2250 if weighted else 3000)
+    assert np.all(least <= squares)
+    # Leverages are about .08 here, and what bounds them is 1.24 times an estimate whose error is
+    # 20%: a row in ten may be above its bound, by more than 5% of its square one in fifty. All of
+    # them together are bounded.
+    assert np.mean(squares <= 1.05 * most) > 0.97
+    assert squares.sum() < most.sum() < 1.5 * squares.sum()
+
+
+def test_a_row_that_decides_a_parameter_has_no_bound():
+    rows, units = wide_problem(extreme=True)
+    gram = tangent_gram(rows, units, Options(rank=0), np.eye(40, 6))
+    squares = squares_of(rows, units, gram, BOUNDED_ALPHA, 3000.0)[::500, 0]
+    most = bounds_of_squares(rows, units, gram, BOUNDED_ALPHA, 3000.0, seed=0)[::500, 1]
+    assert np.all(most >= squares)
+
+
+@pytest.mark.parametrize("extreme", [False, True])
+def test_bounds_agree_only_where_the_errors_do(extreme):
+    rows, units = wide_problem(extreme=extreme)
+    search = RankSearch(rows, units, Options(rank=0), 3000, 3000.0, 0)
+    ridge, low = search.ridge(), search.candidate(5)
+    sure = search.surely_better(low, ridge, ridge)
+    assert (5, low.alpha) not in search.squares  # no error of a row was looked at
+    assert sure is not extreme
+    assert search.confirmed(search.left_out_squares(low), ridge) or not sure
+    assert not search.surely_better(low, ridge, ridge)  # now that errors are there

@@ -8,12 +8,12 @@ from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
-from quadlin.solve.choose import choice, left_out_errors, rank_climb
+from quadlin.solve.choose import choice, linear_choice, rank_climb
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.candidates import Candidates
 from quadlin.solve.choose.rank import HeldOut
 from quadlin.solve.lowrank import restarts
-from quadlin.solve.lowrank.types import Automatic, Options
+from quadlin.solve.lowrank.types import Automatic, Options, Plan
 from quadlin.solve.lowrank.whitening import whitener
 
 
@@ -56,9 +56,8 @@ def test_rows_are_held_out_only_to_try_higher_ranks_than_the_evidence_did(monkey
     fits = counted(monkeypatch, choice, "fit_table")
     rows = Rows.of(MemorySource(data.X, data.y))
     make_units = UnitsMaker("auto", True, data.X.dtype, None)
-    state, options = choice.fit_choosing(
-        rows, Options(rank=0), make_units, 0, Automatic(True, True)
-    )
+    plan = Plan(Options(rank=0), make_units, 0, Automatic(True, True))
+    state, options = choice.fit_choosing(rows, plan)
     assert options.rank == state.model.s.shape[0] == 2
     # 240 of 300 rows try rank 2 at most, 720 of 900 rank 6: neither is better, nor fitted again.
     assert (len(held_out), len(fits)) == (splits, 0)
@@ -69,7 +68,7 @@ def test_what_is_expected_of_products_is_computed_once(monkeypatch):
     X = rng.standard_normal((300, 8))
     linear = search(X, X @ rng.standard_normal(8) + rng.standard_normal(300))
     ridge, products = linear.ridge(), linear.candidate(8)
-    computed = counted(monkeypatch, left_out_errors, "expected_errors")
+    computed = counted(monkeypatch, linear_choice, "expected_errors")
     for _ in range(3):
         assert linear.is_behind(products, 0.5 * linear.left_out(ridge))
         linear.squares.clear()
@@ -92,7 +91,7 @@ def test_products_of_which_nothing_is_left_are_not_asked_about_rows_left_out(mon
     X = rng.standard_normal((200, 60))
     X += 2 * rng.standard_normal((200, 3)) @ rng.standard_normal((3, 60))
     noise = search(X, rng.standard_normal(200))
-    asked = counted(monkeypatch, left_out_errors, "left_out_squares_by_rows")
+    asked = counted(monkeypatch, linear_choice, "left_out_squares_by_rows")
     products = noise.candidate(60)
     assert noise.is_ridge(products)
     assert noise.better_linear(noise.ridge(), products).rank == 0

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.losses import probability, value_and_slope
-from quadlin.core.model import Model, predict
+from quadlin.core.model import Model, constant_model, predict
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
@@ -69,7 +69,7 @@ def test_ranks_without_restriction_have_the_optimum_of_a_general_minimiser(loss,
     oracle = minimize(
         objective, np.zeros(A.shape[1]), jac=True, method="BFGS", options={"gtol": 1e-9}
     )
-    at = table.fitted(table.start(rank), alpha)
+    at = table.fitted(constant_model(units, rank, units.target.centre), alpha)
     assert at.objective == pytest.approx(oracle.fun, rel=1e-9)
     f = predict(at.model, Block(X, units))
     np.testing.assert_allclose(f, A @ oracle.x, atol=1e-4)
@@ -112,6 +112,6 @@ def test_labels_that_a_line_separates_have_finite_log_odds():
     make = UnitsMaker("auto", True, X.dtype, "abcd", (), True, labels=True)
     units = make(surveyed.features, surveyed.target)
     table = LabelTable.of(rows, units, Options(rank=0, loss="logistic"), "logistic")
-    at = table.fitted(table.start(0), (1e-6, 1e-6))
+    at = table.fitted(constant_model(units, 0, units.target.centre), (1e-6, 1e-6))
     assert np.all((at.f > 0) == (y == 1))
     assert 10 < np.max(np.abs(at.f)) < 1e4

@@ -8,6 +8,7 @@ from sklearn.preprocessing import StandardScaler
 
 from quadlin import SecondOrderClassifier, SecondOrderRegressor
 from quadlin.core.chunks import MemorySource
+from quadlin.core.model import constant_model
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
@@ -26,7 +27,7 @@ def left_out(X, y, alpha, weight=None):
     options = Options(rank=0, alpha=(alpha, alpha), loss="logistic")
     fit = LogisticFit(rows, units, make_units, surveyed, 0)
     table = LabelTable.of(rows, units, options, "logistic")
-    at = table.fitted(table.start(0), options.alpha)
+    at = table.fitted(constant_model(units, 0, units.target.centre), options.alpha)
     working = fit.working(at.model, options)
     gram = linear_model(working, np.zeros((X.shape[1], 0)), options, len(y))
     repeated = Repeated.of(rows)

@@ -16,7 +16,7 @@ from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.labels.logistic_search import LogisticSearch, floored
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
 from quadlin.solve.lowrank.tangent import Tangent
-from quadlin.solve.lowrank.types import Automatic, Options, Problem, Status
+from quadlin.solve.lowrank.types import Automatic, Options, Plan, Problem, Status
 from quadlin.solve.lowrank.whitening import Identity
 
 RNG = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def test_the_working_least_squares_have_the_gradient_of_the_loss():
 def fitted(options, automatic):
     make = UnitsMaker("auto", True, X.dtype, "abcd", (), True, labels=True)
     rows = Rows.of(MemorySource(X, Y, WEIGHT))
-    return fit_logistic(rows, options, make, 0, automatic)
+    return fit_logistic(rows, Plan(options, make, 0, automatic))
 
 
 def test_penalties_of_largest_evidence_are_macKays_fixed_point():
@@ -115,9 +115,8 @@ def test_no_penalty_is_chosen_below_the_floor():
 def test_one_label_gives_the_constant():
     make = UnitsMaker("auto", True, X.dtype, "abcd", (), True, labels=True)
     rows = Rows.of(MemorySource(X, np.ones(300)))
-    state, options = fit_logistic(
-        rows, Options(rank=3, loss="logistic"), make, 0, Automatic(rank=True, alpha=True)
-    )
+    plan = Plan(Options(rank=3, loss="logistic"), make, 0, Automatic(rank=True, alpha=True))
+    state, options = fit_logistic(rows, plan)
     assert options.rank == 0
     assert state.status is Status.converged
     assert probability(np.float64(state.model.c)) == pytest.approx(300.5 / 301)

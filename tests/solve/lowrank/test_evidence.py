@@ -15,7 +15,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.choose.automatic import choose
+from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.penalty_search import maximised
 from quadlin.solve.lowrank.evidence import ColumnGram, RowKernel, Value, log_volume
 from quadlin.solve.lowrank.tangent_gram import Basis, tangent_gram, turned
@@ -187,11 +187,16 @@ def test_turned_rows_have_what_they_share_in_one_coordinate():
     np.testing.assert_array_equal(turned(A, 0 * everywhere), A)
 
 
-def chosen(X, y, weight=None, rank=None, **parts):
+def search_of(X, y, weight=None, **parts):
     rows, units = rows_and_units(X, y, weight, **parts)
     n = len(y) if weight is None else int(np.count_nonzero(weight))
     total = float(n if weight is None else weight.sum())
-    return choose(rows, units, Options(rank=1, **parts), n, total, 0, rank), units
+    return RankSearch(rows, units, Options(rank=1, **parts), n, total, 0)
+
+
+def chosen(X, y, weight=None, rank=None, **parts):
+    search = search_of(X, y, weight, **parts)
+    return search.choice(rank), search.units
 
 
 def predicted(choice, units, X):
@@ -211,9 +216,9 @@ def test_the_true_rank_is_found():
 def test_all_products_are_tried_unless_a_low_rank_leaves_nothing_of_them(rank, tried):
     # Of 1,200 rows and 351 products: a full rank leaves any low one hundreds of them.
     data = noisy(n=1200, d=26, rank=rank, noise=0.5)
-    choice, _ = chosen(data.X, data.y)
-    assert choice.options.rank == rank
-    assert (26 in choice.evidence) == tried
+    search = search_of(data.X, data.y)
+    assert search.choice().options.rank == rank
+    assert (26 in search.tried) == tried
 
 
 def test_the_choice_does_not_depend_on_the_order_of_the_rows():
@@ -308,6 +313,7 @@ def test_parts_that_are_not_fitted_are_left_out_of_the_choice(parts):
 
 def test_the_rank_is_the_one_of_largest_evidence():
     data = noisy(n=300)
-    choice, _ = chosen(data.X, data.y)
-    assert max(choice.evidence, key=choice.evidence.get) == choice.options.rank
-    assert 0 in choice.evidence
+    search = search_of(data.X, data.y)
+    choice = search.choice()
+    assert max(search.candidates(), key=lambda c: c.evidence).rank == choice.options.rank
+    assert 0 in search.tried

@@ -10,7 +10,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.solve.choose import automatic
-from quadlin.solve.choose.automatic import choose
+from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
 from quadlin.solve.lowrank.polish import polish
@@ -106,11 +106,11 @@ def test_a_sample_of_many_rows_chooses_what_all_of_them_choose(monkeypatch):
     units = maker(surveyed.features, surveyed.target)
     args = (rows, units, Options(rank=1, max_iter=50), n, float(n), 0)
     walks = rows.walks
-    few = choose(*args)
+    few = RankSearch(*args).choice()
     cost = rows.walks - walks
     monkeypatch.setattr(automatic, "LEAST_RATIO", 1e9)  # no sample is small enough
     walks = rows.walks
-    whole = choose(*args)
+    whole = RankSearch(*args).choice()
     assert few.options.rank == whole.options.rank == 2
     # Half of the rows tell a penalty to about √(2/parameters), twice that is 30%.
     assert few.options.alpha == pytest.approx(whole.options.alpha, rel=0.3)

@@ -17,14 +17,15 @@ from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.pair_split import split
 from quadlin.solve.pairs import pair_regression
 from quadlin.solve.pairs.pair_choice import Criterion, Stepwise
-from quadlin.solve.pairs.pair_projection import Coefficients, inverse_of
+from quadlin.solve.pairs.pair_fit import scores
+from quadlin.solve.pairs.pair_regression import Coefficients, inverse_of
 from quadlin.solve.pairs.pair_remainder import bounded_moments
-from quadlin.solve.pairs.pair_scores import base_leverages, scores
 from quadlin.solve.pairs.pair_screen import Blocks
 from quadlin.solve.pairs.pair_search import PairSearch
 from quadlin.solve.pairs.pair_sparse import sparse_search
 from quadlin.solve.pairs.pair_sums import (
     RegressionColumns,
+    base_leverages,
     flipped_moments,
     joint_gram,
     look_at,
@@ -153,7 +154,8 @@ def test_the_tangent_columns_are_what_a_small_change_of_l_adds():
         f = np.einsum("ni,ij,nj->n", Z, M, Z)
         return f - Z**2 @ ((1 - units.free) * np.diag(M))
 
-    ((_, A, _, _),) = columns.pieces(Chunk(X, y, None))
+    (piece,) = columns.pieces(Chunk(X, y, None))
+    A = piece.A
     slope = (moved(eps) - moved(-eps)) / (2 * eps)
     np.testing.assert_allclose(A[:, 6:16] @ H.T.ravel(), slope, atol=1e-7)
 
@@ -455,7 +457,8 @@ def test_sums_of_bounded_features_are_those_of_dense_columns():
     W, numbers = search.screen.whitener, np.arange(300)
     chunk = Chunk(X, y, np.linspace(0.5, 2, 300))
     sums = bounded_moments((chunk, numbers), columns, beta, W, 0.4, None)
-    _, A, response, omega = next(iter(columns.pieces(chunk)))
+    piece = next(iter(columns.pieces(chunk)))
+    A, response, omega = piece.A, piece.residual(), piece.omega
     e = np.clip(response - A @ beta, -0.4, 0.4)
     V = np.clip((X - X.mean(axis=0)) / X.std(axis=0) @ W, -2.5, 2.5)
     i, j = np.triu_indices(5)
@@ -510,7 +513,7 @@ def test_a_search_for_few_pairs_ends_where_a_few_rows_carry_many_of_them():
     for few in (False, True):
         search = PairSearch(*in_memory(X, y))
         before = search.rows.walks
-        taken.append(search.run(11, few).taken)
+        taken.append(len(search.run(11, few).choice.taken))
         walks.append(search.rows.walks - before)
     assert taken[1] == 0
     assert walks[1] < walks[0] / 2

@@ -16,6 +16,7 @@ from quadlin.estimators.regression.fitted import Fitted
 from quadlin.solve.choose.candidates import BEGIN
 from quadlin.solve.choose.choice import fits
 from quadlin.solve.choose.linear_choice import WORTH
+from quadlin.solve.choose.penalty_posterior import Lattice
 from quadlin.solve.labels.class_table import ClassTable
 from quadlin.solve.labels.label_table import LabelTable
 from quadlin.solve.labels.left_out_deviance import Repeated, linear_model
@@ -126,9 +127,9 @@ def _on_table(rows: ClassRows, classes: Sequence[ClassFit]) -> JointFit | None:
     begin, least, best = (float(alpha[0]), float(alpha[0])), -inf, None
     for k in sorted(wanted):
         p = K * degrees_of_freedom(d, k, **options.parts)
-        lattice = LATTICE if p <= FINE else COARSE_LATTICE
-        widest = floored((0.0, 0.0), d, k)
-        chosen, evidence = dense.chosen(k, begin, widest, weight, lattice, least)
+        points, widest = LATTICE if p <= FINE else COARSE_LATTICE, floored((0.0, 0.0), d, k)
+        lattice = Lattice(weight, widest, *points, scores=K - 1)
+        chosen, evidence = dense.chosen(k, begin, lattice, least)
         if evidence > least:
             best, least = (k, chosen), evidence
         begin = chosen[0], BEGIN * weight

@@ -21,8 +21,7 @@ from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport, stream_report
 from quadlin.solve.fields.gibbs import Draws
 from quadlin.solve.fits.fit_state import FitState, is_exact
-from quadlin.solve.fits.missing_levels import LevelSpread
-from quadlin.solve.fits.missing_values import filled_columns, missing_variance
+from quadlin.solve.fits.missing_values import LevelSpread, filled_columns, missing_variance
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.levels import whole
 from quadlin.solve.lowrank.types import Options, Status

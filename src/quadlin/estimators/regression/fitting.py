@@ -18,9 +18,8 @@ from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.input_errors import check_survey
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.choice import fit_choosing
-from quadlin.solve.choose.left_out_errors import leaves_mean
+from quadlin.solve.choose.linear_choice import leaves_mean
 from quadlin.solve.composite.pair_composite import PairRequest
-from quadlin.solve.composite.pair_stage import Plan
 from quadlin.solve.fits.fit_state import FitState, fit_table
 from quadlin.solve.fits.missing_values import with_gaps
 from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
@@ -28,7 +27,7 @@ from quadlin.solve.fits.status_advice import warn_if_unknown
 from quadlin.solve.fits.uncertainty import Uncertainty, made_robust, uncertainty_of
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
-from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Status, finished
+from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Status, finished
 from quadlin.solve.pairs.pair_regression import MOST_TANGENT
 from quadlin.solve.pairs.pair_search import MOST_PAIRS
 from quadlin.stream.memory import (
@@ -189,31 +188,29 @@ def _fit_state(
     search: RankSearch | None = None,
 ) -> tuple[FitState, Options, Rows]:
     """Fit by least squares or by Huber's loss; also return the options and rows at its end."""
-    make_units, seed, automatic = task.make_units, task.seed, task.automatic
-    args = (make_units, seed, automatic)
+    plan = task.plan
     if task.options.loss != "squared":
-        return *fit_logistic(rows, task.options, *args, warm, on_step, surveyed), rows
-    if not (task.robust or automatic):
-        state = fit_table(rows, task.options, make_units, seed, warm, on_step, surveyed)
-        return state, task.options, rows
+        return *fit_logistic(rows, plan, warm, on_step, surveyed), rows
+    if not (task.robust or task.automatic):
+        return fit_table(rows, plan, warm, on_step, surveyed), task.options, rows
     if not task.robust:
-        return *fit_choosing(rows, task.options, *args, warm, on_step, surveyed, search), rows
-    make_units.refuse_overflow(surveyed.features, surveyed.target)
+        return *fit_choosing(rows, plan, warm, on_step, surveyed, search), rows
+    task.make_units.refuse_overflow(surveyed.features, surveyed.target)
     options, begin = _tight(task, surveyed), None
-    if automatic:
+    if task.automatic:
         # Gross errors must not choose: a fit with moderate penalties finds them first.
         first = provisional_fit(task, rows, surveyed, warm, on_step)
         weighted = first[2]
         try:
             finished(first[0])
-            begin, options = fit_choosing(weighted, options, *args)
+            begin, options = fit_choosing(weighted, replace(plan, options=options))
         except KeyboardInterrupt:
             return replace(first[0], status=Status.interrupted), *first[1:]
         if begin.status is Status.interrupted:
             return _of_all_rows(begin, surveyed), options, weighted
 
     def least_squares(rows: Rows, warm: FitState | None, tol: float) -> FitState:
-        return fit_table(rows, replace(options, tol=tol), make_units, seed, warm, on_step)
+        return fit_table(rows, replace(plan, options=replace(options, tol=tol)), warm, on_step)
 
     state, weighted = fit_robustly(rows, least_squares, options.tol, warm, begin)
     return _of_all_rows(state, surveyed), options, weighted
@@ -238,7 +235,8 @@ def provisional_fit(
         options = replace(options, alpha=(weight, weight))
 
     def least_squares(rows: Rows, warm: FitState | None, tol: float) -> FitState:
-        return fit_table(rows, replace(options, tol=tol), task.make_units, task.seed, warm, on_step)
+        plan = replace(task.plan, options=replace(options, tol=tol))
+        return fit_table(rows, plan, warm, on_step)
 
     state, weighted = fit_robustly(rows, least_squares, options.tol, warm, settled=ROUGHLY)
     return _of_all_rows(state, surveyed), options, weighted

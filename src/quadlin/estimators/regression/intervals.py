@@ -5,7 +5,7 @@ from scipy.stats import nbinom
 
 from quadlin.core.arrays import Array
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.solve.fits.student import NORMAL, standard_errors_of
+from quadlin.solve.fits.uncertainty import NORMAL, standard_errors_of
 
 
 def interval(fitted: Fitted, mean: Array, std: Array, level: float) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.explain.pair_report import DEVIANCE, PairReport, empty_report, report_of
-from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.composite.pair_composite import PairRequest, ProductPrior
 from quadlin.solve.composite.pair_labels import LabelOutcome, LabelPairs
 from quadlin.solve.composite.pair_stage import (
     PairOutcome,
@@ -86,10 +86,10 @@ def _robust(task: "Task", start: Reported, rows: Rows, surveyed: Survey) -> Repo
     options = replace(start.options, rank=int(parts.s.shape[0]))
     plan = replace(task.plan, automatic=FIXED, options=options)
     base, last = replace(state, model=state.low_rank, parts=None), [start]
+    prior = ProductPrior(like_low_rank=not task.automatic.alpha)
 
     def least_squares(view: Rows, _: FitState | None, tol: float) -> FitState:
-        stage = PairStage(plan, given, view, survey(view), state.units)
-        stage.penalise = not task.automatic.alpha
+        stage = PairStage(plan, given, view, survey(view), state.units, prior)
         last[0] = Reported.of(stage.beside(base, replace(options, tol=tol)), task)
         return last[0].state
 

@@ -8,108 +8,53 @@ of the penalties. Where there are more than 40 rows per parameter, a sample of t
 drawn by what the rows hold, so that their order does not matter.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from quadlin.core.arrays import to_numpy
 from quadlin.core.moments import survey
-from quadlin.core.rows import Rows
-from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.candidates import CERTAIN, CHEAP_COLUMNS, KERNEL_ROWS
-from quadlin.solve.choose.interrupted import best_so_far
 from quadlin.solve.choose.last_fit import Choice, LastFit
 from quadlin.solve.choose.leave_one_out import CLEARLY, surely_less
 from quadlin.solve.choose.linear_choice import MANY_ROWS, LinearChoice
 from quadlin.solve.choose.rank_climb import FIRST_RANK, RankClimb
+from quadlin.solve.choose.residual_spectrum import remainder_beside
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES
 from quadlin.solve.lowrank.polish import OnStep
 from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
-from quadlin.solve.lowrank.types import NO_NOISE, Options
-from quadlin.solve.lowrank.whitening import Identity
-from quadlin.solve.pairs.pair_remainder import Remainder, uncorrelated
-from quadlin.solve.pairs.pair_sums import RegressionColumns
+from quadlin.solve.lowrank.types import NO_NOISE
 
 SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
 TIE = 0.1  # of what is closer the lowest rank is taken
 
 
-@dataclass(frozen=True)
-class Rival:
-    """What else could be fitted: pairs of features beside ridge regression."""
-
-    merit: float  # log evidence, less what it must have in advance
-    left_out_squares: np.ndarray  # ωe² of each row when it is left out, of the standardised target
-    parameters: int
-    looked: float = 0.0  # log of the number of products that they were chosen among
-
-
-def choose(
-    rows: Rows,
-    units: Units,
-    options: Options,
-    n_rows: int,
-    weight: float,
-    seed: int,
-    rank: int | None = None,
-    on_step: OnStep = None,
-    search: "RankSearch | None" = None,
-) -> Choice:
-    """Fit with the penalties, and where `rank` is None the rank, of largest evidence.
-
-    Parameters
-    ----------
-    rows : Rows
-        Rows that can be read many times.
-    units : Units
-        Of these rows.
-    options : Options
-        All but the rank and the penalties count.
-    n_rows : int
-        How many have a weight above zero.
-    weight : float
-        Of all rows together; weights are repetitions.
-    seed : int
-        Of the random start.
-    rank : int or None
-        The rank, if only penalties are to be chosen.
-    on_step : callable or None
-        For the driver of the last fit.
-    search : RankSearch or None
-        Of these rows, with what was tried already.
-
-    Returns
-    -------
-    Choice
-        Without any penalty where there is no noise.
-    """
-    whole = search or RankSearch(rows, units, options, n_rows, weight, seed)
-    given = None if rank is None else min(rank, whole.d)
-    k = FIRST_RANK if given is None else given
-    search = whole
-    try:
-        while True:
-            search = whole.sampled(k)
-            best = search.best() if given is None else search.given(given)
-            if search is whole or best is None or best.rank <= k:
-                break
-            k = best.rank + 1
-        if best is None:  # more parameters than a matrix holds
-            best = replace(search.ridge(), rank=given or 0)
-    except KeyboardInterrupt:
-        kept = best_so_far(search, options)
-        if kept is None:
-            raise
-        chosen, solution, noise = kept
-        evidence = {c.rank: c.evidence for c in search.candidates()}
-        return Choice(chosen, solution, search.white or Identity(), noise, evidence)
-    return whole.fitted(best, search, on_step)
-
-
 class RankSearch(RankClimb, LinearChoice, LastFit):
     """The way to the candidate of largest evidence."""
+
+    def choice(self, rank: int | None = None, on_step: OnStep = None) -> Choice:
+        """Fit with the penalties, and unless it is given the rank, of largest evidence.
+
+        Without any penalty where there is no noise. `on_step` is for the driver of the last fit.
+        """
+        given = None if rank is None else min(rank, self.d)
+        k, search = FIRST_RANK if given is None else given, self
+        try:
+            while True:
+                search = self.sampled(k)
+                best = search.best() if given is None else search.given(given)
+                if search is self or best is None or best.rank <= k:
+                    break
+                k = best.rank + 1
+            if best is None:  # more parameters than a matrix holds
+                best = replace(search.ridge(), rank=given or 0)
+        except KeyboardInterrupt:
+            kept = search.best_so_far()
+            if kept is None:
+                raise
+            return kept
+        return self.fitted(best, search, on_step)
 
     def sampled(self, k: int) -> "RankSearch":
         """Return a search on as many rows as tell ranks up to k apart: all, where features are few.
@@ -141,12 +86,15 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
             return ridge  # it predicts all that there is
         most, few = self.most(), self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS)
         products = self.d > 0 and (self.plain or few)  # the matrix n×n is of the plain model
-        dense = self.spectrum is not None and self.spectrum.is_dense
+        spectrum = self.spectrum
+        dense = spectrum is not None and spectrum.is_dense
         if products and few and (self.few_features or dense or not self.plain):
             self.candidate(self.d)  # it costs little, and tells the others where to begin
-        if most > 0 and not self.hides_ranks:
+        if most > 0 and not (spectrum is not None and spectrum.is_noise):
             self.climb(self.first_rank(most), most)
-        if products and not self.hides_all and min(c.noise for c in self.candidates()) > NO_NOISE:
+        if products and spectrum is not None:
+            products = not spectrum.says_nothing
+        if products and min(c.noise for c in self.candidates()) > NO_NOISE:
             low = self.by_merit()[0]
             if self.is_all(low) and self.agree(low, self.sized(ridge)):
                 return low
@@ -164,12 +112,7 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         by_columns = d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS) and self.plain
         if self.few_features or not by_columns or not isinstance(ridge.gram, TangentGram):
             return False  # they cost little, or are not tried
-        nothing = np.zeros(0, np.int64)
-        columns = RegressionColumns(self.units, model, np.arange(d), False, nothing, nothing)
-        scale = to_numpy(self.units.penalty_scale)
-        second = ridge.gram.products[1:-1, 1:-1] * np.outer(scale, scale)
-        white = uncorrelated(second / self.weight)
-        left = Remainder(self.rows, columns, np.zeros(columns.base), white, self.weight)
+        left = remainder_beside(self.rows, model, self.units, ridge.gram, self.weight)
         return left.says_nothing(low.noise)
 
     def decided(self) -> Candidate:
@@ -213,9 +156,13 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
             return False
         return self.agree(candidate, self.sized(self.ridge()))
 
-    def prefers(self, rival: Rival) -> bool:
+    def prefers(
+        self, merit: float, squares: np.ndarray, parameters: int, looked: float = 0.0
+    ) -> bool:
         """Tell whether pairs are clearly better than no structure, and no worse than a low rank.
 
+        `merit` is their log evidence less what they must have in advance, `squares` are the ωe² of
+        rows left out, and `looked` is the log of the number of products they were chosen among.
         With many features ranks are not tried: the pairs leave nothing that looks like one. With
         many rows as well the pairs need not be compared.
         """
@@ -225,17 +172,15 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         if self.few_features:
             chosen = self.best()
         else:
-            self.reached = rival.merit
-            products, error = self.candidate(self.d), rival.left_out_squares.sum() / self.weight
+            self.reached = merit
+            products, error = self.candidate(self.d), squares.sum() / self.weight
             behind = products is not None and (
                 self.is_ridge(products) or self.is_behind(products, float(error))
             )
             chosen = self.sized(ridge) if behind else self.decided()
         least = chosen.merit if 0 < chosen.rank < self.d else self.least
-        many = self.n_rows >= MANY_ROWS * rival.parameters and self.many_rows(chosen)
-        if rival.merit < least:
-            return False
-        return many or self.confirmed(rival.left_out_squares, chosen, rival.looked)
+        many = self.n_rows >= MANY_ROWS * parameters and self.many_rows(chosen)
+        return merit >= least and (many or self.confirmed(squares, chosen, looked))
 
     def agree(self, candidate: Candidate, linear: Candidate) -> bool:
         """Tell whether rows left out one at a time are predicted well enough for a low rank."""

@@ -16,7 +16,6 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.expected_errors import expected_error
-from quadlin.solve.choose.leave_one_out import Inverses
 from quadlin.solve.choose.penalty_search import far_behind, maximised, maximised_from_few, raised
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.evidence import Evidence, RowKernel, log_volume
@@ -55,13 +54,11 @@ class Candidates:
     weight: float
     seed: int
     tried: dict[int, Candidate | None] = field(default_factory=dict)
-    errors: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of rows left out
-    squares: dict[tuple[int, Alpha], np.ndarray] = field(default_factory=dict)  # row by row
+    squares: dict[tuple[int, Alpha], np.ndarray] = field(default_factory=dict)  # of rows left out
     sized_alpha: dict[tuple[int, Alpha], Alpha] = field(default_factory=dict)  # that these ask for
     expected: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of rows left out
     least_expected: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of any size
     empty: set[tuple[int, Alpha]] = field(default_factory=set)  # without M, but for rounding
-    inverses: tuple[object, Inverses] | None = None  # the last ones that errors came from
     latest: Candidate | None = None  # a low rank whose penalties may not have settled yet
     begun: Model | None = None  # of a rank from which lower ones begin
     sizes: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of its components
@@ -214,10 +211,7 @@ class Candidates:
             best = maximised(gram, [begin, *([*begin[:-1], log(second)] for second in more)])
             candidate = self.latest = self.noted(k, best, model, tangent)
             alpha, more = candidate.alpha, ()
-            if (
-                k,
-                candidate.alpha,
-            ) in self.empty:  # no need to fit M again: about this is left of it
+            if candidate.key in self.empty:  # no need to fit M again: about this is left of it
                 left = float(np.exp(before[-1] - best.log_alpha[-1]))
                 return replace(candidate, model=replace(model, s=left * model.s))
             settled = np.max(np.abs(best.log_alpha - before)) <= SETTLED

@@ -4,7 +4,6 @@ The evidence decides wherever the parameters of a rank fit into a matrix. Beyond
 the rows is held out to compare ranks and a few penalties.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,16 +11,15 @@ import numpy as np
 from quadlin.core.arrays import moved
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.core.units import Units, UnitsMaker
+from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.choose.automatic import RankSearch, choose
+from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.column_choice import choose_by_columns
-from quadlin.solve.choose.last_fit import Choice
 from quadlin.solve.choose.rank import FOLDS, HeldOut, generous_rank
-from quadlin.solve.fits.fit_state import FitState, fit_state, fit_table
+from quadlin.solve.fits.fit_state import FitState, OnState, fit_state, fit_table
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, EXACT_ROWS
 from quadlin.solve.lowrank.row_hash import counted_once
-from quadlin.solve.lowrank.types import Automatic, Options, Solution, Status
+from quadlin.solve.lowrank.types import Automatic, Options, Plan, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened
 
 PENALTIES = (0.0, 0.02, 0.2)  # of the weight, for M: none, and about what noise asks for
@@ -32,12 +30,9 @@ FEWEST = 3  # rows that evidence, or rows held out, can be found from
 
 def fit_choosing(
     rows: Rows,
-    options: Options,
-    make_units: UnitsMaker,
-    seed: int,
-    automatic: Automatic,
+    plan: Plan,
     warm: FitState | None = None,
-    on_step: Callable[[FitState], bool] | None = None,
+    on_step: OnState = None,
     surveyed: Survey | None = None,
     search: RankSearch | None = None,
 ) -> tuple[FitState, Options]:
@@ -45,49 +40,58 @@ def fit_choosing(
 
     `search` is a search of the same rows that was begun before; each distinct row counts once.
     """
-    if not automatic:
-        return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
     surveyed = survey(rows) if surveyed is None else surveyed
-    units = make_units(surveyed.features, surveyed.target)
-    given = None if automatic.rank else options.rank
-    n_rows, by_evidence = surveyed.tally.counting, False
-    small = fits(units, options, given) or (not given and few_enough(rows, units, options, n_rows))
-    if n_rows >= FEWEST and automatic.alpha and options.polish and small:
-        # Each distinct row counts once on average, however often it is repeated and whatever the
-        # scale of the weights: repeating a row does not make its noise better known.
-        search = search_of(rows, units, options, surveyed, seed) if search is None else search
-        n_rows, by_evidence = search.n_rows, True
-    if n_rows < FEWEST:
-        options = _for_too_few(options, automatic, surveyed.features.weight)
-        return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
-    if by_evidence:
-        assert search is not None
+    automatic, options = plan.automatic, plan.options
+    if automatic:
+        units, n_rows = plan.units(surveyed), surveyed.tally.counting
+        given = None if automatic.rank else options.rank
+        small = fits(units, options, given)
+        small = small or (not given and few_enough(rows, units, options, n_rows))
+        by_evidence = n_rows >= FEWEST and automatic.alpha and options.polish and small
+        if by_evidence:
+            search = search or search_of(rows, units, options, surveyed, plan.seed)
+            n_rows = search.n_rows
+        if n_rows < FEWEST:
+            options = _for_too_few(options, automatic, surveyed.features.weight)
+        elif by_evidence:
+            assert search is not None
+            state, options = _by_evidence(rows, plan, on_step, surveyed, search)
+            if state is not None:
+                return state, options
+        else:
+            swept = None
+            if options.polish:
+                swept = choose_by_columns(rows, units, plan, surveyed.tally)
+            options = swept or _held_out(rows, units, plan, surveyed)
+    return fit_table(rows, replace(plan, options=options), warm, on_step, surveyed), options
 
-        def state(solution: Solution, options: Options, white: Whitener) -> FitState:
-            return fit_state(solution, surveyed, options, make_units, white)
 
-        def hook(solution: Solution) -> bool:
-            assert on_step is not None
-            return on_step(state(solution, options, Identity()))
+def _by_evidence(
+    rows: Rows, plan: Plan, on_step: OnState, surveyed: Survey, search: RankSearch
+) -> tuple[FitState | None, Options]:
+    """Return the fit of largest evidence; None where rows held out prefer a higher rank."""
+    units, options = search.units, plan.options
 
-        watched, args = None if on_step is None else hook, (n_rows, float(n_rows), seed, given)
-        choice = choose(search.rows, units, options, *args, watched, search)
-        choice = _weighing(choice, n_rows / surveyed.features.weight)
-        ended = given is not None or choice.solution.status is Status.interrupted
-        higher, rank = None, choice.options.rank
-        if not ended and at_limit(rank, units, options, n_rows):
-            higher = _held_out(rows, units, options, automatic, surveyed, seed, choice)
-        if higher is None or higher.rank <= rank:
-            white = choice.white
-            white = sharpened(white) if isinstance(white, Full) else white
-            return state(choice.solution, choice.options, white), choice.options
-        return fit_table(rows, higher, make_units, seed, warm, on_step, surveyed), higher
-    swept = None
-    if options.polish:
-        wanted = (automatic.rank, automatic.alpha)
-        swept = choose_by_columns(rows, units, options, surveyed.tally, seed, *wanted)
-    options = swept or _held_out(rows, units, options, automatic, surveyed, seed)
-    return fit_table(rows, options, make_units, seed, warm, on_step, surveyed), options
+    def state(solution: Solution, options: Options, white: Whitener) -> FitState:
+        return fit_state(solution, surveyed, options, plan.make_units, white)
+
+    def hook(solution: Solution) -> bool:
+        assert on_step is not None
+        return on_step(state(solution, options, Identity()))
+
+    given = None if plan.automatic.rank else options.rank
+    choice = search.choice(given, None if on_step is None else hook)
+    # The penalties for rows that weigh as much as they were given to.
+    share = search.n_rows / surveyed.features.weight
+    first, second = choice.options.alpha
+    options = replace(choice.options, alpha=(first / share, second / share))
+    ended = given is not None or choice.solution.status is Status.interrupted
+    if not ended and at_limit(options.rank, units, options, search.n_rows):
+        higher = _held_out(rows, units, plan, surveyed, options)
+        if higher.rank > options.rank:
+            return None, higher
+    white = sharpened(choice.white) if isinstance(choice.white, Full) else choice.white
+    return state(choice.solution, options, white), options
 
 
 def _for_too_few(options: Options, automatic: Automatic, weight: float) -> Options:
@@ -103,12 +107,6 @@ def _for_too_few(options: Options, automatic: Automatic, weight: float) -> Optio
         rank=0 if automatic.rank else options.rank,
         alpha=(penalty, penalty) if penalised else options.alpha,
     )
-
-
-def _weighing(choice: Choice, share: float) -> Choice:
-    """Return a choice with the penalties for rows that weigh 1/share times as much."""
-    first, second = choice.options.alpha
-    return replace(choice, options=replace(choice.options, alpha=(first / share, second / share)))
 
 
 def search_of(
@@ -151,27 +149,20 @@ def at_limit(rank: int, units: Units, options: Options, n_rows: int) -> bool:
 
 
 def _held_out(
-    rows: Rows,
-    units: Units,
-    options: Options,
-    automatic: Automatic,
-    surveyed: Survey,
-    seed: int,
-    choice: Choice | None = None,
+    rows: Rows, units: Units, plan: Plan, surveyed: Survey, evident: Options | None = None
 ) -> Options:
-    """Choose on rows held out; a choice by evidence tells the penalty of w."""
-    weight, d = surveyed.features.weight, int(units.scale.shape[0])
-    held_out = HeldOut(rows, units, options, weight, np.random.default_rng(seed))
-    rank, alpha = options.rank, options.alpha
-    if automatic.alpha and options.polish:
-        first = 0.0 if choice is None else choice.options.alpha[0] / weight
-        if choice is None and surveyed.tally.counting < FEW_ROWS * d:
+    """Choose on rows held out; what the evidence chose tells the penalty of w."""
+    weight, d, options = surveyed.features.weight, int(units.scale.shape[0]), plan.options
+    held_out = HeldOut(rows, units, options, weight, np.random.default_rng(plan.seed))
+    rank, alpha, penalised = options.rank, options.alpha, plan.automatic.alpha and options.polish
+    if penalised:
+        first = 0.0 if evident is None else evident.alpha[0] / weight
+        if evident is None and surveyed.tally.counting < FEW_ROWS * d:
             first = held_out.ridge(RIDGES)
         alpha = (first * weight, 0.0)
-    if automatic.rank:
+    if plan.automatic.rank:
         rank = held_out.rank(alpha)
-    higher = choice is None or rank > choice.options.rank
-    if automatic.alpha and options.polish and higher:
+    if penalised and (evident is None or rank > evident.rank):
         first = alpha[0] / weight
         second = held_out.alpha(rank, [(first, a) for a in PENALTIES])[1] if rank else 0.0
         alpha = (first * weight, second * weight)

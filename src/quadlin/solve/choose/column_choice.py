@@ -23,7 +23,7 @@ from quadlin.solve.lowrank.column_rows import ColumnFit, OrderedRows
 from quadlin.solve.lowrank.column_start import passed, start_of, start_sample
 from quadlin.solve.lowrank.row_hash import row_hash
 from quadlin.solve.lowrank.sample import row_content
-from quadlin.solve.lowrank.types import Options, Problem
+from quadlin.solve.lowrank.types import Options, Plan, Problem
 
 RANKS = 2, 8  # that are compared where none is given
 RIDGES = 10.0 ** np.arange(-3, 1.1, 0.25)  # of the weight, for w
@@ -36,27 +36,20 @@ SWEEPS = 8  # of one candidate at most
 WORTH = 4e-3  # of the error of rows held out: what a step must gain for another one to follow
 
 
-def choose_by_columns(
-    rows: Rows,
-    units: Units,
-    options: Options,
-    tally: Tally,
-    seed: int,
-    choose_rank: bool,
-    choose_alpha: bool,
-) -> Options | None:
+def choose_by_columns(rows: Rows, units: Units, plan: Plan, tally: Tally) -> Options | None:
     """Return the options with rank and penalties chosen; None where the rows are of another kind.
 
     Passes: some 50 with one column for ridge regression, and about 15 sweeps, each of which costs
     O(nnz·k² + d·k³). Memory: that of `fit_by_columns`, and 40 numbers per column.
     """
+    options, choose_rank, choose_alpha = plan.options, plan.automatic.rank, plan.automatic.alpha
     most = max(RANKS) if choose_rank else options.rank
     alpha = (tally.weight, tally.weight) if choose_alpha else options.alpha
     if not goes_by_columns(rows, units, replace(options, rank=most, alpha=alpha), tally):
         return None
     if tally.counting < FEWEST:
         return replace(options, rank=0 if choose_rank else options.rank, alpha=alpha)
-    search = ColumnSearch(rows, units, replace(options, rank=most), seed)
+    search = ColumnSearch(rows, units, replace(options, rank=most), plan.seed)
     linear = search.ridge(RIDGES * search.columns.weight if choose_alpha else np.array(alpha[:1]))
     if most == 0:
         return replace(options, rank=0, alpha=(search.first, search.first))

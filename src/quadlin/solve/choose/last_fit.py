@@ -1,9 +1,11 @@
-"""The last fit: the best candidate of a search, fitted to the end."""
+"""The last fit: the best candidate of a search, fitted to the end, or as far as Ctrl-C let it."""
 
 from dataclasses import dataclass, replace
-from math import sqrt
 
-from quadlin.core.model import Model
+import numpy as np
+
+from quadlin.core.arrays import moved, namespace, solved
+from quadlin.core.model import Model, constant_model
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.candidates import Candidates
 from quadlin.solve.lowrank.driver import follow
@@ -14,21 +16,19 @@ from quadlin.solve.lowrank.penalised import by_matrices
 from quadlin.solve.lowrank.polish import OnStep, polish
 from quadlin.solve.lowrank.restarts import best_start
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
-from quadlin.solve.lowrank.types import NO_NOISE, Options, Solution
-from quadlin.solve.lowrank.whitening import Whitener
+from quadlin.solve.lowrank.types import NO_NOISE, Options, Record, Solution, Status
+from quadlin.solve.lowrank.whitening import Identity, Whitener
 
 NEWTON_ROWS = 2  # per parameter, up to which a low rank is fitted by Newton's method
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The fit of largest evidence, and what it was chosen from."""
+    """The fit of largest evidence."""
 
     options: Options  # with the rank and the penalties chosen
     solution: Solution
     white: Whitener
-    noise: float  # σ, of the standardised target
-    evidence: dict[int, float]  # of each rank that was tried
 
 
 class LastFit(Candidates):
@@ -59,8 +59,38 @@ class LastFit(Candidates):
             ridge = alpha[0] / self.weight
             white = sharp_whitener(search.white, problem, ridge, self.covariance)
             solution = follow(problem, polish(problem, white, warm, near=True), on_step)
-        evidence = {c.rank: c.evidence for c in search.candidates()}
-        return Choice(options, solution, white, sqrt(max(best.noise, 0.0)), evidence)
+        return Choice(options, solution, white)
+
+    def best_so_far(self) -> Choice | None:
+        """Return the best candidate of a search that was interrupted: no pass; None without any.
+
+        Of low ranks it is the model that their evidence was computed at, of ridge regression the
+        one that its sums give; all products would take another pass.
+        """
+        tried = [*self.candidates(), *([self.latest] if self.latest is not None else [])]
+        models = [(c, self._model_so_far(c)) for c in tried]
+        fitted = [(c, model) for c, model in models if model is not None]
+        if not fitted:
+            return None
+        best, model = max(fitted, key=lambda pair: pair[0].merit)
+        unit, walks = self.units.target.scale**2, self.rows.walks
+        begun = Record(0, walks, self.units.target.power * unit)
+        history = (begun, Record(1, walks, best.noise * unit))
+        solution = Solution(model, self.units, Status.interrupted, history)
+        chosen = replace(self.options, rank=best.rank, alpha=best.alpha)
+        return Choice(chosen, solution, self.white or Identity())
+
+    def _model_so_far(self, candidate: Candidate) -> Model | None:
+        gram, units = candidate.gram, self.units
+        if candidate.model is not None or candidate.rank or not self.plain:
+            return candidate.model
+        if not isinstance(gram, TangentGram):
+            return None
+        G = np.asarray(gram.products, dtype=np.float64)
+        beta = solved(G[:-1, :-1] + np.diag(gram.penalty(candidate.alpha)), G[:-1, -1:])[:, 0]
+        w = moved(beta[1:], units.scale) / units.penalty_scale
+        w = namespace(w).astype(w, units.scale.dtype)
+        return replace(constant_model(units, 0, float(beta[0])), w=w)
 
     def best_of_many(self, options: Options) -> Model | None:
         """Return the best of many optima for the last fit to begin at; None if it need not."""

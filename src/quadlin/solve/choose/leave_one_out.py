@@ -12,6 +12,13 @@ little too small then, but it tells where a few extreme rows carry the fit.
 
 With the eigenvectors of :math:`R^{-1/2} \Phi^\top \Omega \Phi R^{-1/2}` the same pass tells the
 errors for all multiples of the ridge.
+
+Bounds take a fraction of that work, O(npm) in place of O(np²). As :math:`h = \omega |A^{-1/2}
+\varphi|^2`, the mean of the squares of the products of φ with m random directions
+:math:`A^{-1/2} g` is :math:`\tilde h = h \chi^2_m/m`, and the error is bounded by
+:math:`r/(1 - \tilde h - 3 \tilde h^2)`. Where leverages are small, what is too much and what is too
+little make up for each other in a sum, which errs by √(2/mp) only; a large leverage, of which one
+row may have most of a sum, is doubled. Where rows are many, such bounds show a low rank already.
 """
 
 from collections.abc import Sequence
@@ -19,19 +26,18 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotri, dtrtri
 
 from quadlin.core.arrays import Array, moved, namespace, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive, one_blas_thread
+from quadlin.core.engine import one_blas_thread
 from quadlin.core.rows import Rows
-from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.choose.expected_errors import LARGEST_LEVERAGE, ridge_of
 from quadlin.solve.lowrank.evidence import RowKernel, factored
 from quadlin.solve.lowrank.exact import Alpha
-from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram, chunk_parts, columns, in_parts
+from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram, chunk_parts, columns
 from quadlin.solve.lowrank.types import Options
 
 MOST = 0.99  # of the rows, beyond which none counts for more
@@ -39,24 +45,41 @@ BEYOND_DOUBT = 4.0  # standard errors
 CLEARLY = 3.0  # log odds, 20 to 1: by which a structure must be better than ridge regression
 LIKELY = 2.0  # of products beside a ridge and of a ridge beside the mean: one standard error
 BLOCK = 128  # columns at a time of a triangular matrix, whose zeros are not multiplied
-
-
-@dataclass(frozen=True)
-class LeftOut(Additive):
-    """Σω e² of rows that were left out one at a time."""
-
-    squares: Array  # (1,)
+DIRECTIONS = 48  # m
+MORE = 3.0  # h̃² that is added to h̃: a leverage of .6 is larger than that in one of 1,000 draws
+LEAST_COLUMNS = 4 * DIRECTIONS  # from which on bounds cost less than what they bound
+LEAST_ROWS = 7  # per column: with fewer, leverages are too large for bounds to say much
 
 
 @dataclass(frozen=True)
 class Inverses:
     """A⁻¹ = Q diag(s) Qᵀ for each multiple of the ridge, and what it makes of the target."""
 
+    units: Units
+    options: Options
+    basis: Basis  # of the columns
     Q: Array  # (p, p)
     s: Array | None  # (p, f); None if Q is upper triangular and s is 1
     beta: Array  # (p, f), A⁻¹ΦᵀΩy
     mean: Array  # (p + 1,), of the columns and of y, where there is an intercept, else 0
     share: float  # of the intercept in the leverage of a row of weight 1
+
+    @classmethod
+    def of(
+        cls,
+        units: Units,
+        gram: TangentGram,
+        Q: np.ndarray,
+        s: np.ndarray | None,
+        beta: np.ndarray,
+    ) -> "Inverses":
+        """Return the inverses with the means that an intercept takes off columns."""
+        first, total = gram.options.fit_intercept, gram.products[0, 0]
+        mean = gram.products[0, 1:] / total if first else np.zeros(len(gram.products))
+        Q, beta, mean = (moved(a, units.scale) for a in (Q, beta, mean))
+        s = None if s is None else moved(s, units.scale)
+        share = float(1 / total) if first else 0.0
+        return cls(units, gram.options, gram.basis, Q, s, beta, mean, share)
 
     def leverages(self, A: Array) -> Array:
         """Return φᵀA⁻¹φ of rows φ, (n, f)."""
@@ -71,110 +94,62 @@ class Inverses:
         return total
 
 
-def _left_out(
-    chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
-) -> LeftOut:
-    """Sum over one chunk."""
-    return in_parts(_left_out_part, chunk, units, options, basis, inverses)
+def _row_parts(chunk: Chunk, at: Inverses) -> tuple[np.ndarray, ...]:
+    """Return ω, r and h of the rows of positive weight of a chunk."""
+    parts = chunk_parts(chunk.counting(), at.basis)
+    each = zip(*(_parts_of(part, at) for part in parts), strict=True)
+    return tuple(np.concatenate([to_numpy(a) for a in arrays]) for arrays in each)
 
 
-def _left_out_part(
-    chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
-) -> LeftOut:
-    squares = _squares(chunk, units, options, basis, inverses)
-    return LeftOut(namespace(squares).sum(squares, axis=0))
-
-
-def _row_squares(
-    chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
-) -> np.ndarray:
-    """Return ωe² of the rows of positive weight, for each multiple of the ridge."""
-    chunk = chunk.counting()
-    parts = chunk_parts(chunk, basis)
-    squares = [to_numpy(_squares(part, units, options, basis, inverses)) for part in parts]
-    return np.concatenate(squares)
-
-
-def _row_parts(
-    chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
-) -> np.ndarray:
-    """Return residual and leverage of the rows of positive weight, (n, 2), for one ridge."""
-    parts = chunk_parts(chunk.counting(), basis)
-    both = [residuals(part, units, options, basis, inverses)[1:] for part in parts]
-    return np.concatenate([np.column_stack([to_numpy(a)[:, 0] for a in part]) for part in both])
-
-
-def _squares(
-    chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
-) -> Array:
-    """Return ωe² of each row, for each multiple of the ridge."""
-    weight, residual, leverage = residuals(chunk, units, options, basis, inverses)
-    error = residual / (1 - namespace(leverage).clip(leverage, max=LARGEST_LEVERAGE))
-    return weight * error**2
-
-
-def residuals(
-    chunk: Chunk, units: Units, options: Options, basis: Basis, inverses: Inverses
-) -> tuple[Array, Array, Array]:
-    """Return ω, r and h of each row, the latter for each multiple of the ridge."""
-    A = columns(chunk, units, options, basis)[:, 1:]
-    A -= inverses.mean  # they are ours
+def _parts_of(chunk: Chunk, at: Inverses) -> tuple[Array, Array, Array]:
+    A = columns(chunk, at.units, at.options, at.basis)[:, 1:]
+    A -= at.mean  # they are ours
     xp = namespace(A)
     weight = xp.ones_like(A[:, :1])
     if chunk.weight is not None:
         weight = xp.astype(chunk.weight, xp.float64)[:, None]
     A, y = A[:, :-1], A[:, -1:]
-    return weight, y - A @ inverses.beta, weight * (inverses.leverages(A) + inverses.share)
+    return weight, y - A @ at.beta, weight * (at.leverages(A) + at.share)
 
 
-def left_out_squares(
-    rows: Rows,
-    units: Units,
-    gram: TangentGram,
-    alpha: Alpha,
-    weight: float,
-    factors: Sequence[float] = (1.0,),
-    inverses: Inverses | None = None,
-) -> np.ndarray:
-    """Return ωe² of each row of positive weight when it is left out, for multiples of a penalty.
+def residuals(rows: Rows, at: Inverses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ω (n, 1), r and h (n, f) of the rows of positive weight: one pass, O(np²)."""
+    weight, residual, leverage = zip(*rows.collect(_row_parts, at), strict=True)
+    return np.concatenate(weight), np.concatenate(residual), np.concatenate(leverage)
 
-    `alpha` are the penalties of w and M; the target is standardised. One pass, O(np²) and a number
-    per row and factor; for several factors O(p³) for eigenvectors as well, unless they are given.
+
+def left_out_squares(rows: Rows, at: Inverses) -> np.ndarray:
+    """Return ωe² of each row of positive weight when it is left out, for each multiple: one pass.
+
+    The target is standardised.
     """
-    if inverses is None:
-        inverses = inverses_of(units, gram, alpha, weight, factors)
-    return np.concatenate(rows.collect(_row_squares, units, gram.options, gram.basis, inverses))
+    return _squares(*residuals(rows, at))
 
 
-def left_out_of_mean(rows: Rows, units: Units, gram: TangentGram) -> np.ndarray:
-    """Return ωe² of each row of positive weight, predicted by the mean of the others: one pass."""
-    G, first = gram.products, gram.options.fit_intercept
-    mean, share = (G[0, -1] / G[0, 0], 1 / G[0, 0]) if first else (0.0, 0.0)
-    return np.concatenate(rows.collect(_mean_squares, units, float(mean), float(share)))
-
-
-def _mean_squares(chunk: Chunk, units: Units, mean: float, share: float) -> np.ndarray:
-    chunk = chunk.counting()
-    y = to_numpy(standardised_target(chunk, units)).astype(np.float64)
-    weight = chunk.weights
-    error = (y - mean) / (1 - np.minimum(share * weight, LARGEST_LEVERAGE))
+def _squares(weight: np.ndarray, residual: np.ndarray, leverage: np.ndarray) -> np.ndarray:
+    error = residual / (1 - np.minimum(leverage, LARGEST_LEVERAGE))
     return np.asarray(weight * error**2)
 
 
-def residuals_and_leverages(
+def left_out_error(
     rows: Rows, units: Units, gram: TangentGram, alpha: Alpha, weight: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return r and h of each row of positive weight: one pass, O(np²)."""
-    inverses = inverses_of(units, gram, alpha, weight, (1.0,))
-    parts = rows.collect(_row_parts, units, gram.options, gram.basis, inverses)
-    residual, leverage = np.concatenate(parts).T
-    return residual, np.minimum(leverage, LARGEST_LEVERAGE)
+) -> float:
+    """Return the mean squared error of rows left out one at a time: one pass, O(np²).
+
+    It is that of `left_out_squares`, without a number per row.
+    """
+    return float(rows.reduce(_left_out, inverses_of(units, gram, alpha, weight))) / weight
+
+
+def _left_out(chunk: Chunk, at: Inverses) -> float:
+    """Sum over one chunk."""
+    return float(_squares(*_row_parts(chunk, at)).sum())
 
 
 def inverses_of(
-    units: Units, gram: TangentGram, alpha: Alpha, weight: float, factors: Sequence[float]
+    units: Units, gram: TangentGram, alpha: Alpha, weight: float, factors: Sequence[float] = (1.0,)
 ) -> Inverses:
-    """Return A⁻¹ for some multiples of a penalty."""
+    """Return A⁻¹ for some multiples of the penalties of w and M, for several by eigenvectors."""
     linear, ridge = gram.centred(weight), ridge_of(gram, alpha, weight)
     Q, s = None, None
     with one_blas_thread():
@@ -183,19 +158,37 @@ def inverses_of(
         if Q is None:
             Q, s = _eigen_inverses(linear.products, ridge, factors)
     right = Q.T @ linear.right
-    beta = Q @ ((1.0 if s is None else s) * right[:, None])
-    return inverses_with(units, gram, Q, s, beta)
+    return Inverses.of(units, gram, Q, s, Q @ ((1.0 if s is None else s) * right[:, None]))
 
 
-def inverses_with(
-    units: Units, gram: TangentGram, Q: np.ndarray, s: np.ndarray | None, beta: np.ndarray
-) -> Inverses:
-    """Return the inverses with the means that an intercept takes off columns."""
-    first, total = gram.options.fit_intercept, gram.products[0, 0]
-    mean = gram.products[0, 1:] / total if first else np.zeros(len(gram.products))
-    Q, beta, mean = (moved(a, units.scale) for a in (Q, beta, mean))
-    s = None if s is None else moved(s, units.scale)
-    return Inverses(Q, s, beta, mean, float(1 / total) if first else 0.0)
+def inverses_of_mean(units: Units, gram: TangentGram) -> Inverses:
+    """Return what predicts each row by the mean of the others, or by zero without an intercept."""
+    p = len(gram.products) - 1 - gram.options.fit_intercept
+    return Inverses.of(units, gram, np.zeros((p, 0)), np.zeros((0, 1)), np.zeros((p, 1)))
+
+
+def bounds_of_squares(
+    rows: Rows, units: Units, gram: TangentGram, alpha: Alpha, weight: float, seed: int
+) -> np.ndarray | None:
+    """Return bounds of ωe² of each row of positive weight, from below and from above, (n, 2).
+
+    One pass; None where rounding of large columns is more than the ridge.
+    """
+    linear = gram.centred(weight)
+    A = linear.products + np.diag(ridge_of(gram, alpha, weight))
+    directions = np.random.default_rng(seed).standard_normal((len(A), DIRECTIONS))
+    with one_blas_thread():
+        try:
+            L = cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            return None
+        Q = solve_triangular(L[0], directions, trans=1, lower=True, check_finite=False)
+        beta = cho_solve(L, linear.right, check_finite=False)[:, None]
+    mean_of = np.full((DIRECTIONS, 1), 1 / DIRECTIONS)
+    omega, residual, leverage = residuals(rows, Inverses.of(units, gram, Q, mean_of, beta))
+    left = 1 - np.minimum(leverage + MORE * leverage**2, LARGEST_LEVERAGE)
+    squares = omega * residual**2
+    return np.hstack([squares, squares / left**2])
 
 
 def _inverse_root(products: np.ndarray, ridge: np.ndarray) -> np.ndarray | None:
@@ -239,18 +232,6 @@ def mostly_less(squares: np.ndarray, others: np.ndarray) -> bool:
     most = float(np.quantile(np.abs(saved), MOST))
     saved = np.clip(saved, -most, most)
     return float(saved.sum()) > BEYOND_DOUBT * float(np.linalg.norm(saved))
-
-
-def left_out_error(
-    rows: Rows, units: Units, gram: TangentGram, alpha: Alpha, weight: float
-) -> float:
-    """Return the mean squared error of rows left out one at a time: one pass, O(np²).
-
-    It is that of `left_out_squares`, without a number per row.
-    """
-    inverses = inverses_of(units, gram, alpha, weight, (1.0,))
-    squares = rows.reduce(_left_out, units, gram.options, gram.basis, inverses).squares
-    return float(squares[0]) / weight
 
 
 def left_out_squares_by_rows(

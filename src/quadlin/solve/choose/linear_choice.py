@@ -7,11 +7,27 @@ more than one standard error: else a few rows carry it, and it says nothing abou
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import sqrt
 
 import numpy as np
 
-from quadlin.solve.choose.leave_one_out import LIKELY, mostly_less, surely_less
-from quadlin.solve.choose.left_out_errors import CONSTANT, FACTORS, LeftOutErrors
+from quadlin.solve.choose.candidates import Candidates
+from quadlin.solve.choose.expected_errors import expected_errors
+from quadlin.solve.choose.leave_one_out import (
+    CLEARLY,
+    LEAST_COLUMNS,
+    LEAST_ROWS,
+    LIKELY,
+    bounds_of_squares,
+    inverses_of,
+    inverses_of_mean,
+    left_out_squares,
+    left_out_squares_by_rows,
+    mostly_less,
+    surely_less,
+)
+from quadlin.solve.lowrank.evidence import RowKernel
+from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.tangent_gram import Candidate
 from quadlin.solve.lowrank.types import NO_NOISE
 
@@ -23,10 +39,90 @@ SLOPE = 1e-4  # a smaller share of the error that a step saves may be rounding
 CLOSE = 0.7  # log odds, 2 to 1, by which the best of smaller penalties must beat larger ones
 WEAK = 0.9  # of the variance is left: so little a few gross errors in the target may explain
 CHECKED_ROWS = 200_000  # of more a few gross errors do not matter, and errors of all take space
+CONSTANT = 1e9  # α₁/n that leaves the mean of the target
+FACTORS = np.exp(np.arange(-12.0, 5.0)).tolist()  # on the penalties of largest evidence, tried
+CHEAP_EIGENVECTORS = 700  # columns, or rows, up to which factors on penalties are tried
 
 
-class LinearChoice(LeftOutErrors):
-    """The choice between the mean, ridge regression and all products."""
+def leaves_mean(alpha: Alpha, weight: float) -> bool:
+    """Tell whether penalties that were chosen for rows of this weight leave only a constant."""
+    return alpha[0] >= 1e-3 * CONSTANT * weight  # information of labels is less than their weight
+
+
+class LinearChoice(Candidates):
+    """The choice between the mean, ridge regression and all products, by rows that are left out."""
+
+    def left_out(self, candidate: Candidate) -> float:
+        """Return the mean squared error of rows left out one at a time."""
+        return float(self.left_out_squares(candidate).sum()) / self.weight
+
+    def left_out_squares(self, candidate: Candidate) -> np.ndarray:
+        """Return ωe² of each row of positive weight when it is left out."""
+        if candidate.key not in self.squares:
+            self.squares[candidate.key] = self.squares_by_factors(candidate, [1.0])[:, 0]
+        return self.squares[candidate.key]
+
+    def squares_by_factors(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
+        """Return ωe² of each row left out, for multiples of the penalties: one pass."""
+        gram, alpha = candidate.gram, candidate.alpha
+        if isinstance(gram, RowKernel):
+            return left_out_squares_by_rows(gram, alpha, factors)
+        if candidate.rank == 0 and min(factors) * alpha[0] >= CONSTANT * self.weight:
+            squares = left_out_squares(self.rows, inverses_of_mean(self.units, gram))
+            return np.repeat(squares, len(factors), axis=1)
+        inverses = inverses_of(self.units, gram, alpha, self.weight, factors)
+        return left_out_squares(self.rows, inverses)
+
+    def is_cheap(self, candidate: Candidate) -> bool:
+        """Tell whether other penalties may be tried."""
+        gram = candidate.gram
+        size = len(gram.y) if isinstance(gram, RowKernel) else candidate.parameters
+        return size <= CHEAP_EIGENVECTORS
+
+    def is_ridge(self, products: Candidate) -> bool:
+        """Tell whether the penalty of M leaves nothing but ridge regression of all products."""
+        return products.key in self.empty and self.options.loss == "squared"
+
+    def is_behind(self, products: Candidate, error: float) -> bool:
+        """Tell whether all products predict rows left out worse than by some mean squared error.
+
+        With any size of their penalties that may be tried, and without the pass that tells more.
+        Their errors are no smaller than is expected of them but by chance.
+        """
+        if self.options.loss != "squared":
+            return False  # errors are deviances
+        key, sure = products.key, 1 - 1 / sqrt(self.n_rows)
+        if key in self.expected and sure * self.expected[key] <= error:
+            return False
+        if key not in self.least_expected:
+            if not self.is_cheap(products) and key in self.expected:
+                self.least_expected[key] = self.expected[key]
+            elif not self.is_cheap(products) and isinstance(products.gram, RowKernel):
+                return False  # the errors themselves take no more
+            else:
+                factors = FACTORS if self.is_cheap(products) else [1.0]
+                args = (products.gram, products.alpha, self.weight, factors)
+                self.least_expected[key] = float(expected_errors(*args).min())
+        return sure * self.least_expected[key] > error
+
+    def surely_better(self, candidate: Candidate, ridge: Candidate, other: Candidate) -> bool:
+        """Tell whether rows left out agree to a low rank by bounds of their errors: a quick pass.
+
+        It is then no worse than another candidate, and surely better than ridge regression. False
+        where bounds are not enough, or cost as much as the errors.
+        """
+        gram, p = candidate.gram, candidate.parameters
+        if isinstance(gram, RowKernel) or p < LEAST_COLUMNS or self.n_rows < LEAST_ROWS * p:
+            return False
+        if candidate.key in self.squares or self.options.loss != "squared":
+            return False
+        args = (gram, candidate.alpha, self.weight, self.seed)
+        bounds = bounds_of_squares(self.rows, self.units, *args)
+        if bounds is None or float(bounds[:, 1].sum()) > self.left_out(other) * self.weight:
+            return False
+        saved = self.left_out_squares(ridge)[:, None] - bounds
+        largest = float(np.linalg.norm(np.abs(saved).max(axis=1)))
+        return float(saved[:, 1].sum()) > sqrt(CLEARLY / 2) * largest
 
     def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
         """Return ridge regression or all products, with the better size of its penalties."""
@@ -94,16 +190,14 @@ class LinearChoice(LeftOutErrors):
         """
         if not self.is_cheap(candidate):
             return candidate
-        key = candidate.rank, candidate.alpha
-        if key not in self.sized_alpha:
+        if candidate.key not in self.sized_alpha:
             squares = self.squares_by_factors(candidate, FACTORS)
             best = size_of(squares, FACTORS.index(1.0))
             first, second = candidate.alpha
             alpha = (first * FACTORS[best], second * FACTORS[best])
-            self.sized_alpha[key] = alpha
-            self.errors[candidate.rank, alpha] = float(squares[:, best].sum()) / self.weight
+            self.sized_alpha[candidate.key] = alpha
             self.squares[candidate.rank, alpha] = squares[:, best].copy()
-        return replace(candidate, alpha=self.sized_alpha[key])
+        return replace(candidate, alpha=self.sized_alpha[candidate.key])
 
 
 def size_of(squares: np.ndarray, evidence: int) -> int:

@@ -7,17 +7,32 @@ hill predicts better, and models are compared by what all their penalties make o
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf, log
+from math import exp, inf, log
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import logsumexp
+
+from quadlin.solve.lowrank.exact import Alpha
 
 FEW_POINTS, FAR = 5, 10.0  # and log evidence, after which a walk that is behind is given up
 DEPTH = 6.0  # of log evidence below the peak, where the hill ends
 LEAST, MOST = (-14.0, -9.0), 3.5  # log(α/N): the range of α₁ and α₂
 TAIL = 0.5  # per unit of log variance beyond the widest prior, as in the tail of Cauchy's law
 
+T = TypeVar("T")  # a fit
 Point = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The penalties that are looked at."""
+
+    weight: float  # N, that penalties are measured by
+    widest: Alpha  # below which a prior is wider than one expects
+    step: float  # of log α
+    most_points: int
+    scores: int = 1  # how many functions share the prior, each of which may turn out too wide
 
 
 @dataclass(frozen=True)
@@ -27,60 +42,55 @@ class PenaltyPosterior:
     log_alpha: np.ndarray  # (g,)
     log_evidence: float
 
+    @property
+    def alpha(self) -> Alpha:
+        """Return the penalties of w and M."""
+        return exp(self.log_alpha[0]), exp(self.log_alpha[-1])
+
 
 def posterior_of(
-    log_evidence: Callable[[np.ndarray, Point, Point | None], float],
+    look: Callable[[Alpha, T], tuple[T, float]],
+    begin: T,
     starts: Sequence[np.ndarray],
-    weight: float,
-    widest: Sequence[float],
-    step: float,
-    most_points: int,
+    lattice: Lattice,
     least: float = -inf,
-    scores: int = 1,
 ) -> PenaltyPosterior:
     """Walk over the hill of the evidence on a lattice of log α.
 
     Parameters
     ----------
-    log_evidence : callable
-        Gets log α, the point of the lattice and the neighbour from which it was reached.
+    look : callable
+        Gets penalties and a fit near by; returns the fit with these penalties and its log evidence.
+    begin : object
+        A fit to begin with.
     starts : sequence of arrays (g,)
         log α to begin with: the best of them is taken.
-    weight : float
-        N, that penalties are measured by.
-    widest : sequence of float
-        log α of each group below which a prior is wider than one expects.
-    step : float
-        Of the lattice.
-    most_points : int
-        After which the walk ends.
+    lattice : Lattice
+        The penalties that are looked at.
     least : float
         The evidence of something better: a walk that stays far behind it ends early.
-    scores : int
-        How many functions share the prior, each of which may turn out too wide.
     """
-    groups = len(starts[0])
-    low = np.array(LEAST[:groups]) + log(weight)
-    high = np.full(groups, MOST) + log(weight)
-    origin: Point = (0,) * groups
-    values: dict[Point, float] = {}
+    groups, step = len(starts[0]), lattice.step
+    low = np.array(LEAST[:groups]) + log(lattice.weight)
+    high = np.full(groups, MOST) + log(lattice.weight)
+    widest = np.log(np.maximum(lattice.widest[:groups], 1e-300))
 
-    def value(at: np.ndarray, point: Point, source: Point | None) -> float:
-        beyond = np.maximum(np.asarray(widest[:groups]) - at, 0.0)
-        return log_evidence(at, point, source) - scores * TAIL * float(beyond.sum())
+    def looked(log_alpha: np.ndarray, near: T) -> tuple[T, float]:
+        fit, evidence = look((exp(log_alpha[0]), exp(log_alpha[-1])), near)
+        beyond = np.maximum(widest - log_alpha, 0.0)
+        return fit, evidence - lattice.scores * TAIL * float(beyond.sum())
 
     starts = [np.clip(start, low, high) for start in starts]
-    heights = [value(start, origin, None) for start in starts]
-    best = int(np.argmax(heights))
-    start, values[origin] = starts[best], heights[best]
-    if best < len(starts) - 1:  # what is kept of the origin is that of the last call
-        value(start, origin, None)
+    first = [looked(start, begin) for start in starts]
+    best = int(np.argmax([evidence for _, evidence in first]))
+    origin: Point = (0,) * groups
+    start, fits, values = starts[best], {origin: first[best][0]}, {origin: first[best][1]}
 
     def place(point: Point) -> np.ndarray:
         return np.asarray(start + step * np.array(point))
 
     seen = set(values)
-    while len(values) < most_points:
+    while len(values) < lattice.most_points:
         top = max(values.values())
         if len(values) >= FEW_POINTS and top < least - FAR:
             break
@@ -98,7 +108,7 @@ def posterior_of(
             break
         point, source = following
         seen.add(point)
-        values[point] = value(place(point), point, source)
+        fits[point], values[point] = looked(place(point), fits[source])
     points = list(values)
     logs = np.array([values[p] for p in points])
     total = float(logsumexp(logs))

@@ -10,7 +10,7 @@ from quadlin.core.arrays import Array, moved, namespace
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.fits.path import Path, squared_errors
+from quadlin.solve.fits.grid import Path, squared_errors
 from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.row_hash import content_keys, row_hash
 from quadlin.solve.lowrank.tangent import Coordinates

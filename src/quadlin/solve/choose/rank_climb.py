@@ -47,16 +47,6 @@ class RankClimb(Candidates):
             return None
         return residual_spectrum(self.rows, self.units, ridge, self.weight)
 
-    @property
-    def hides_ranks(self) -> bool:
-        """Tell whether no low rank can be told from noise, so that none need be tried."""
-        return self.spectrum is not None and self.spectrum.is_noise
-
-    @property
-    def hides_all(self) -> bool:
-        """Tell whether all products say next to nothing, so that they need not be tried."""
-        return self.spectrum is not None and self.spectrum.says_nothing
-
     def first_rank(self, most: int) -> int:
         """Return the low rank to begin with: one more than seems to be there, or a moderate one.
 

@@ -10,14 +10,14 @@ stands out, as soon as rows are many enough for a direction to be told from nois
 Components that do not stand out explain no more than q/2n of the residual's variance each.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
 
 import numpy as np
 
-from quadlin.core.arrays import namespace, to_numpy
-from quadlin.core.model import Model
+from quadlin.core.arrays import to_numpy
+from quadlin.core.model import Model, constant_model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
@@ -114,17 +114,20 @@ def residual_spectrum(
 ) -> ResidualSpectrum:
     """Return the spectrum of a ridge regression with an intercept: no pass until it is asked."""
     assert isinstance(ridge.gram, TangentGram)
-    G, d, nothing = ridge.gram.products, int(units.scale.shape[0]), np.zeros(0, np.int64)
-    scale = to_numpy(units.penalty_scale).astype(float)
+    G, scale = ridge.gram.products, to_numpy(units.penalty_scale).astype(float)
     theta = ridge.gram.centred(weight).solved(np.log(ridge.alpha[:1]))
     constant = (G[0, -1] - G[0, 1:-1] @ theta) / G[0, 0]
-    columns = RegressionColumns(units, _empty(units), np.arange(d), False, nothing, nothing)
-    white = uncorrelated(G[1:-1, 1:-1] * np.outer(scale, scale) / weight)
+    left = remainder_beside(rows, constant_model(units, 0), units, ridge.gram, weight)
     beta = np.concatenate([[constant], theta / scale])
-    return ResidualSpectrum(Remainder(rows, columns, beta, white, weight), ridge.noise)
+    return ResidualSpectrum(replace(left, beta=beta), ridge.noise)
 
 
-def _empty(units: Units) -> Model:
-    """Return the model that predicts nothing."""
-    xp, zero = namespace(units.scale), 0 * units.scale
-    return Model(xp.reshape(zero[:0], (zero.shape[0], 0)), zero[:0], zero, 0.0, units.free)
+def remainder_beside(
+    rows: Rows, model: Model, units: Units, features: TangentGram, weight: float
+) -> Remainder:
+    """Return what a model leaves; `features` are the products of features and an intercept."""
+    columns = RegressionColumns(units, model, np.arange(units.scale.shape[0]))
+    scale = to_numpy(units.penalty_scale).astype(float)
+    second = features.products[1:-1, 1:-1] * np.outer(scale, scale)
+    white = uncorrelated(second / weight)
+    return Remainder(rows, columns, np.zeros(columns.base), white, weight)

@@ -9,21 +9,26 @@ The others are half the penalty of the extended BIC: what coefficients cost unde
 row, and what it costs to have chosen them among all p products.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.model import degrees_of_freedom
 from quadlin.core.rows import Rows
-from quadlin.core.units import Units
-from quadlin.solve.choose.automatic import RankSearch, Rival
+from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.linear_choice import MANY_ROWS
 from quadlin.solve.choose.rank_climb import FIRST_RANK
-from quadlin.solve.composite.pair_composite import Beside, Composite, PairRequest, evidence_beside
+from quadlin.solve.composite.pair_composite import (
+    Beside,
+    Composite,
+    PairRequest,
+    ProductPrior,
+    evidence_beside,
+)
 from quadlin.solve.composite.pair_split import absorbed_pairs
-from quadlin.solve.lowrank.types import Options
+from quadlin.solve.lowrank.types import Options, Plan
 from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion
 from quadlin.solve.pairs.pair_joint import Joint, joined, settled
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
@@ -38,31 +43,35 @@ FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is be
 ROUNDS = 3  # of pairs and what is fitted beside them
 
 
-@dataclass
 class Composer:
-    """The rows, what pairs may be taken, and how the rest is fitted to what they leave."""
+    """The rows, what pairs may be taken, and how the rest is fitted to what they leave.
 
-    rows: Rows
-    units: Units
-    options: Options
-    n_rows: int  # that are different
-    seed: int
-    request: PairRequest
-    fields: Sequence[np.ndarray]
-    choose_rank: bool
-    penalise: bool  # the products like L, as the penalty was given
-    choose_alpha: bool
-    refit: Callable[[Rows, int | None], Beside]  # of a rank, or of the best one
-    search: RankSearch  # of the same rows, for what else could be fitted
-    least_penalty: float = 0.0  # on the products
-    noise: float | None = None  # variance of that of a row of weight 1, where it is known
-    moments: ProductMoments | None = None
-    candidates: int = 0  # products that were looked at
-    start_loss: float = 0.0  # Σω r² without pairs
-    clean: bool = False  # whether no pair is worth a look beside ridge regression
-    spread: bool = False  # whether what ridge regression leaves is of too many pairs
-    refused: bool = False  # whether pairs beside ridge regression are not better than all products
-    seen: SeenProducts = field(default_factory=SeenProducts)  # beside ridge regression
+    Parameters
+    ----------
+    plan : Plan
+        How the rows are fitted.
+    request : PairRequest
+        Which pairs are wanted.
+    search : RankSearch
+        Of the same rows, for what else could be fitted; each different row counts once on average.
+    prior : ProductPrior
+        Of the coefficients of products, for rows that count so.
+    """
+
+    def __init__(
+        self, plan: Plan, request: PairRequest, search: RankSearch, prior: ProductPrior
+    ) -> None:
+        self.plan, self.request, self.search, self.prior = plan, request, search, prior
+        self.rows, self.units, self.n_rows = search.rows, search.units, search.n_rows
+        self.d, self.fields, self.chooses = search.d, plan.make_units.fields, plan.automatic
+        self.wide = self.d > MOST_FEATURES  # no matrix of all products is kept
+        self.moments: ProductMoments | None = None
+        self.candidates = 0  # products that were looked at
+        self.start_loss = 0.0  # Σω r² without pairs
+        self.clean = False  # whether no pair is worth a look beside ridge regression
+        self.spread = False  # whether what ridge regression leaves is of too many pairs
+        self.refused = False  # whether pairs beside it are not better than all products
+        self.seen = SeenProducts()  # beside ridge regression
 
     def composed(self, start: Beside) -> Composite | None:
         """Return pairs with the best that was tried beside them; None if none are worth it.
@@ -82,8 +91,8 @@ class Composer:
         candidates = self._candidates(start, here, exact)
         if exact:  # of models without any error the smallest
             dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
-            small = (c for c in candidates if not c.rank and c.joint.fit.dof < dof)
-            return next((c for c in small if self._no_error(c.joint.fit.loss)), None)
+            small = (c for c in candidates if not c.rank and c.joint.fit.choice.dof < dof)
+            return next((c for c in small if self._no_error(c.joint.fit.choice.loss)), None)
         best = max(candidates, key=lambda c: c.value, default=None)
         if best is None or best.value <= self._evidence(self.rows, start):
             return None
@@ -92,7 +101,7 @@ class Composer:
     def _candidates(self, start: Beside, here: bool, exact: bool) -> list[Composite]:
         """Fit the pairs that are worth it, each with what they leave; `here` searches first."""
         queue: list[tuple[PairTerms, int | None]] = []  # pairs, and the rank to fit beside them
-        apart = self._absorbed(start, exact) if self.choose_rank else None
+        apart = self._absorbed(start, exact) if self.chooses.rank else None
         if apart is not None:
             queue += [(apart[0], None)] if apart[1] else [(apart[0], 0), (apart[0], None)]
         if here and not self._redundant(start):
@@ -103,7 +112,7 @@ class Composer:
             if not terms.pairs or (terms.pairs, rank) in tried:
                 continue
             tried.add((terms.pairs, rank))
-            beside = self.refit(less_pairs(self.rows, terms, self.units), rank)
+            beside = self._beside(terms, rank)
             if self._redundant(beside):
                 continue
             joint, beside = self._refitted(beside)
@@ -124,16 +133,15 @@ class Composer:
         self.clean = not self._worth_a_search(ridge)[0]
         if self.clean or self.spread:
             return None
-        joint = self._settled(self._search(ridge), ridge, few=True)
-        self.seen = joint.search.seen
-        self.clean = not joint.fit.taken
+        joint = self._chosen(ridge, few=True)
+        self.clean = not joint.fit.choice.taken
         for again in (True, False):
-            few = 0 < joint.fit.taken <= self.d / 2 and joint.fit.dof <= 2 * self.d
+            choice = joint.fit.choice
+            few = 0 < len(choice.taken) <= self.d / 2 and choice.dof <= 2 * self.d
             if not few or joint.search.looks_low_rank(CLEAR):
                 return None
             if again:
-                rest = less_pairs(self.rows, joint.terms, self.units)
-                joint, beside = self._refitted(self.refit(rest, 0))
+                joint, beside = self._refitted(self._beside(joint.terms, 0))
         best = self._valued(joint, beside)
         if best.value <= self._evidence(self.rows, ridge):
             return None
@@ -148,59 +156,50 @@ class Composer:
         if ranks_are_dear and best.joint.search.leaves_nothing():
             ridge = search.sized(search.ridge())
             return search.confirmed(best.left_out_squares, ridge, best.looked)
-        return search.prefers(self._rival(best))
+        parameters = self._parameters(best)
+        return search.prefers(best.value, best.left_out_squares, parameters, best.looked)
 
     def _in_any_case(self, best: Composite) -> bool:
         """Tell whether pairs are taken without a look at rows left out."""
-        return self.request.asked or not self.choose_alpha or self._no_error(best.joint.fit.loss)
+        exact = self._no_error(best.joint.fit.choice.loss)
+        return self.request.asked or not self.chooses.alpha or exact
 
-    def _rival(self, best: Composite) -> Rival:
-        dof = degrees_of_freedom(self.d, best.rank, **self.options.parts)
-        return Rival(best.value, best.left_out_squares, int(dof + best.joint.fit.dof), best.looked)
+    def _parameters(self, best: Composite) -> int:
+        dof = degrees_of_freedom(self.d, best.rank, **self.plan.options.parts)
+        return int(dof + best.joint.fit.choice.dof)
 
     def _agree(self, best: Composite, start: Beside) -> bool:
         """Tell whether rows left out are predicted no worse than without pairs."""
         if self._in_any_case(best) or (candidate := self.search.tried.get(start.rank)) is None:
             return True
-        most = max(self._rival(best).parameters, candidate.parameters)
+        most = max(self._parameters(best), candidate.parameters)
         if self.n_rows >= MANY_ROWS * most or not (candidate.model or start.rank in (0, self.d)):
             return True
         candidate = replace(candidate, alpha=start.alpha)
         return self.search.confirmed(best.left_out_squares, candidate, best.looked)
-
-    @property
-    def d(self) -> int:
-        """Return the number of features."""
-        return int(self.units.scale.shape[0])
-
-    @property
-    def wide(self) -> bool:
-        """Tell whether there are more features than a matrix of all products is kept for."""
-        return self.d > MOST_FEATURES
 
     def _worth_a_search(self, start: Beside) -> tuple[bool, bool]:
         """Tell whether to search beside a fit, and whether it has no error: one pass.
 
         By default most rows in which nothing interacts are not read again.
         """
-        none = np.zeros(0, np.int64)
-        columns = RegressionColumns(self.units, start.model, np.arange(self.d), False, none, none)
+        columns = RegressionColumns(self.units, start.model, np.arange(self.d))
         look = look_at(self.rows, columns, self.moments)
         self.moments, self.start_loss = look.features, look.loss
         screen = Screen(look.features, to_numpy(self.units.free), self.fields, None)
         self.candidates = screen.candidates
-        power = max(look.features.weight * self.units.target.power, 1e-300)
-        criterion = Criterion(look.features.weight, screen.candidates, power, self.noise)
+        weight = look.features.weight
+        power = max(weight * self.units.target.power, 1e-300)
+        criterion = Criterion(weight, screen.candidates, power, self.prior.noise)
         exact = self._no_error(look.loss)
         if exact or not screen.candidates:
             return False, exact
         share = WORTH_A_LOOK if self.request.asked else FIRST_LOOK
-        if not start.rank and self.choose_rank:
+        if not start.rank and self.chooses.rank:
             spectrum = self.search.spectrum
-            largest = screen.largest(look, look.features.weight, criterion)
+            largest = screen.largest(look, criterion)
             self.spread = spectrum is not None and spectrum.is_spread(largest)
-        here = screen.shortlist(look, look.features.weight, criterion, 0, share)
-        return bool(here), exact
+        return bool(screen.shortlist(look, criterion, 0, share)), exact
 
     def _absorbed(self, start: Beside, exact: bool) -> tuple[PairTerms, int] | None:
         """Return the pairs that the L of a fit seems to have absorbed, and the rank of the rest."""
@@ -215,45 +214,41 @@ class Composer:
 
     def _with_rank(self, joint: Joint, start: Beside) -> tuple[PairTerms, int | None]:
         """Return pairs and the rank to fit to what they leave; None is the best one."""
-        if not self.choose_rank:
+        if not self.chooses.rank:
             return joint.terms, start.rank
         low_rank = joint.search.columns.model.U.shape[1] or joint.search.looks_low_rank(CLEAR)
         return joint.terms, None if low_rank else 0
 
     def _search(self, beside: Beside) -> PairSearch:
-        least = beside.alpha[1] if self.penalise else 0.0
-        alpha = (*beside.alpha, max(least, self.least_penalty))
-        given, hierarchy, model = self.request.given, self.request.hierarchy, beside.model
-        args, fields, noise = (self.rows, self.units), self.fields, self.noise
+        alpha, given = (*beside.alpha, self.prior.penalty(beside.alpha)), self.request.given
+        beside_all: dict[str, Any] = {"model": beside.model, "alpha": alpha, "fields": self.fields}
+        if given is None:
+            beside_all["hierarchy"] = self.request.hierarchy
+        args, noise = (self.rows, self.units), self.prior.noise
         if self.wide and given is None:
-            return sparse_search(*args, model, hierarchy, fields, alpha, noise)
-        return PairSearch(
-            *args,
-            model=model,
-            hierarchy=hierarchy if given is None else None,
-            features=np.unique(np.array(given)) if self.wide else None,
-            moments=self.moments,
-            alpha=alpha,
-            fields=fields,
-            noise=noise,
-        )
+            return sparse_search(*args, **beside_all, noise=noise)
+        features = np.unique(np.array(given)) if self.wide else None
+        return PairSearch(*args, **beside_all, noise=noise, features=features, moments=self.moments)
+
+    def _beside(self, terms: PairTerms, rank: int | None) -> Beside:
+        """Fit what pairs leave, of a rank or of the best one."""
+        plan = self.plan if rank is None else self.plan.of_rank(rank)
+        return Beside.of(less_pairs(self.rows, terms, self.units), plan, self.units)
 
     def _options(self, beside: Beside) -> Options:
-        return replace(self.options, rank=beside.rank, alpha=beside.alpha)
+        return replace(self.plan.options, rank=beside.rank, alpha=beside.alpha)
 
-    def _chosen(self, beside: Beside) -> Joint:
+    def _chosen(self, beside: Beside, few: bool = False) -> Joint:
         """Choose pairs beside a fit; beside ridge regression, what was seen before still counts."""
         search = self._search(beside)
         if not beside.rank:
             search.seen = self.seen
-        joint = self._settled(search, beside)
+        limits = [m for m in (self.request.most, self.d // 2 + 1 if few else None) if m is not None]
+        most = min(limits, default=None)
+        joint = settled(search, self._options(beside), self.plan.seed, most, few)
         if not beside.rank:
             self.seen = joint.search.seen
         return joint
-
-    def _settled(self, search: PairSearch, beside: Beside, few: bool = False) -> Joint:
-        most = [m for m in (self.request.most, self.d // 2 + 1 if few else None) if m is not None]
-        return settled(search, self._options(beside), self.seed, min(most, default=None), few)
 
     def _redundant(self, beside: Beside) -> bool:
         """Tell whether all products are fitted beside pairs that nobody asked for."""
@@ -263,7 +258,7 @@ class Composer:
         """Choose pairs beside what was fitted to the rest that others left."""
         joint = self._chosen(beside)
         if not beside.rank and joint.terms.pairs:  # the pairs have moved, and it costs little
-            beside = self.refit(less_pairs(self.rows, joint.terms, self.units), 0)
+            beside = self._beside(joint.terms, 0)
             joint = self._chosen(beside)
         return joint, beside
 
@@ -277,21 +272,22 @@ class Composer:
         """Return the log evidence of the rank that is fitted to these rows."""
         n, search = self.n_rows, self.search
         if rows is not self.rows:
-            search = RankSearch(rows, self.units, self.options, n, float(n), self.seed)
-        return evidence_beside(search, beside, lambda: self.refit(rows, 0).model)
+            search = RankSearch(rows, self.units, self.plan.options, n, float(n), self.plan.seed)
+        return evidence_beside(search, beside, self.plan.of_rank(0))
 
     def _with_given(self, start: Beside) -> Composite:
         """Return exactly the pairs that were given, with the rank and penalties beside them."""
         products, beside = self.request.products, start
         for attempt in range(ROUNDS):
-            ridge = self.choose_rank and not attempt and start.rank > 0
-            search = self._search(self.refit(self.rows, 0) if ridge else beside)
+            first = beside
+            if self.chooses.rank and not attempt and start.rank > 0:
+                first = Beside.of(self.rows, self.plan.of_rank(0), self.units)
+            search = self._search(first)
             tested = Joint(search, search.tested(*products))
-            joint = joined(tested, self._options(beside), self.seed)
-            if not (self.choose_rank or self.choose_alpha) or attempt == ROUNDS - 1:
+            joint = joined(tested, self._options(beside), self.plan.seed)
+            if not (self.chooses.rank or self.chooses.alpha) or attempt == ROUNDS - 1:
                 break
-            rest = less_pairs(self.rows, joint.terms, self.units)
-            again = self.refit(rest, None if self.choose_rank else start.rank)
+            again = self._beside(joint.terms, None if self.chooses.rank else start.rank)
             if attempt and again.is_like(beside):
                 break
             beside = again

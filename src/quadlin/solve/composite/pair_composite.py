@@ -1,21 +1,29 @@
-"""What pairs are asked for, what is fitted beside them, and the evidence of both."""
+"""What pairs are asked for, what is fitted beside them, and how sure the rows are of both."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import log
+from math import log, nan, sqrt
 
 import numpy as np
 
-from quadlin.core.model import Model, degrees_of_freedom
+from quadlin.core.arrays import namespace, to_numpy
+from quadlin.core.model import Model, Steps, degrees_of_freedom, in_units
+from quadlin.core.moments import survey
+from quadlin.core.rows import Rows
+from quadlin.core.units import Units
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.candidates import BEGIN
+from quadlin.solve.choose.choice import fit_choosing, search_of
+from quadlin.solve.choose.linear_choice import leaves_mean
 from quadlin.solve.choose.penalty_search import maximised
+from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Alpha
+from quadlin.solve.lowrank.levels import Fields, settled_steps
 from quadlin.solve.lowrank.tangent_gram import tangent_gram
-from quadlin.solve.lowrank.types import Problem
+from quadlin.solve.lowrank.types import Plan, Problem, finished
 from quadlin.solve.pairs.pair_choice import SMALLEST
 from quadlin.solve.pairs.pair_joint import Joint
+from quadlin.solve.pairs.pair_regression import UNSEEN
 from quadlin.solve.pairs.pair_terms import PairTerms
 
 SETTLED = 0.2  # the relative difference of penalties that are about the same
@@ -46,11 +54,39 @@ class PairRequest:
 
 
 @dataclass(frozen=True)
+class ProductPrior:
+    """What is known of products beforehand, and of the noise of a row of weight 1."""
+
+    like_low_rank: bool  # whether the penalty of L, which was given, is theirs
+    least: float = 0.0  # penalty
+    noise: float | None = None  # its variance, where it is known
+
+    def penalty(self, alpha: Alpha) -> float:
+        """Return the penalty of a product beside w and L of these penalties."""
+        return max(alpha[1] if self.like_low_rank else 0.0, self.least)
+
+    def weighing(self, share: float) -> "ProductPrior":
+        """Return the same for rows whose weights are multiplied."""
+        noise = None if self.noise is None else self.noise * share
+        return replace(self, least=self.least * share, noise=noise)
+
+
+@dataclass(frozen=True)
 class Beside:
     """What is fitted beside pairs: w and L, with their penalties."""
 
     model: Model
     alpha: Alpha
+
+    @classmethod
+    def of(cls, rows: Rows, plan: Plan, units: Units) -> "Beside":
+        """Fit rows, for a model in other units."""
+        search, surveyed = None, survey(rows)
+        if plan.automatic.alpha and surveyed.target.var[0] > 0:
+            search = search_of(rows, plan.units(surveyed), plan.options, surveyed, plan.seed)
+            search.thorough = False  # it is a start for pairs and L together
+        state, chosen = fit_choosing(rows, plan, surveyed=surveyed, search=search)
+        return cls(in_units(finished(state).model, state.units, units), chosen.alpha)
 
     @property
     def rank(self) -> int:
@@ -86,11 +122,11 @@ class Composite:
         return self.joint.search.left_out_squares()
 
 
-def evidence_beside(search: RankSearch, beside: Beside, ridge: Callable[[], Model]) -> float:
+def evidence_beside(search: RankSearch, beside: Beside, ridge: Plan) -> float:
     """Return the log evidence of a rank, fitted to the rows of a search.
 
     With more parameters than a matrix holds, it is that of ridge regression and the Bayes factor
-    of what the rank explains more; `ridge` fits the ridge regression.
+    of what the rank explains more; `ridge` is how ridge regression is fitted.
     """
     rows, units, options, d, k = search.rows, search.units, search.options, search.d, beside.rank
     if not k:
@@ -98,7 +134,8 @@ def evidence_beside(search: RankSearch, beside: Beside, ridge: Callable[[], Mode
     dof, weight = degrees_of_freedom(d, k, **options.parts), search.weight
     if dof > EXACT_COLUMNS and k < d:
         problem = Problem(rows, units, options, np.random.default_rng(search.seed))
-        before, after = (problem.sums(m, squares=False).loss for m in (ridge(), beside.model))
+        models = (Beside.of(rows, ridge, units).model, beside.model)
+        before, after = (problem.sums(model, squares=False).loss for model in models)
         more = evidence_of_rank(before, after, weight - d - 1, dof - d - 1)
         return search.ridge().evidence + more
     if k == d:
@@ -127,3 +164,51 @@ def evidence_of_rank(before: float, after: float, rows: float, dof: float) -> fl
     F = (1 - left) / dof / (left / (rows - dof))
     g = max(F - 1, 0.0)
     return ((rows - dof) * log(1 + g) - rows * log(1 + g * left)) / 2
+
+
+def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty | None:
+    r"""Return :math:`N(0, \sigma^2 H^{-1})`, H the Gram matrix of the regression: one pass.
+
+    A product z_i·z_j is the step E Hᵀ + H Eᵀ with e_i in E and e_j/2 in H. The weights of the rows
+    were multiplied by `share` for the search. None where not all parameters are in the regression.
+    """
+    search, fit = joint.search, joint.fit
+    columns, units, before = fit.columns, search.units, search.rows.walks
+    (d, k), q = columns.model.U.shape, len(columns.features)
+    if q < d or (k and not columns.tangent):
+        return None
+    gram, ridge = search.normal(fit.i, fit.j)
+    error = np.append(-joint.regression.still, 1.0)
+    loss = max(float(error @ gram @ error), 0.0) / share  # rounding may make it negative
+    W = _inverse_root((gram + ridge)[:-1, :-1] / share)
+    dof = float(np.sum(W * (gram[:-1, :-1] @ W))) / share
+    left = search.weight / share - dof
+    noise = sqrt(loss / left) if left >= 1 else nan
+    if leaves_mean(search.penalty.alpha[:2], search.weight):
+        # A line may be true nevertheless: as large as the noise, a priori.
+        at = np.arange(1, 1 + d)
+        ridge[at, at] = d * share * search.penalty.scale
+        W = _inverse_root((gram + ridge)[:-1, :-1] / share)
+    first = np.unique(fit.i)
+    U, free = (to_numpy(a).astype(float) for a in (columns.model.U, units.free))
+    E = np.concatenate([U, (np.arange(d)[:, None] == first).astype(float)], axis=1)
+    steps = np.zeros((d, W.shape[1], E.shape[1]))
+    tangent = W[1 + d : columns.base].reshape(k, d, W.shape[1])
+    steps[:, :, :k] = tangent.transpose(1, 2, 0)
+    for m, (i, j) in enumerate(zip(fit.i, fit.j, strict=True)):
+        steps[j, :, k + int(np.searchsorted(first, i))] += W[columns.base + m] / 2
+    diagonal = 2 * np.sum(E[:, None, :] * steps, axis=2)
+    xp, like = namespace(units.scale), {"dtype": units.scale.dtype, "device": units.scale.device}
+    parts = (E, steps, W[1 : 1 + d], W[0] + free @ diagonal)
+    law = settled_steps(Steps(*(xp.asarray(v, **like) for v in parts)), units, fields)
+    passes = search.rows.walks - before
+    return Uncertainty(units, law, noise, noise, dof, left, True, True, passes)
+
+
+def _inverse_root(H: np.ndarray) -> np.ndarray:
+    """Return W with W Wᵀ = H⁻¹, without what the rows and the ridge do not tell."""
+    power = np.diag(H)  # none of a constant feature
+    size = np.sqrt(np.where(power > 0, power, 1.0))
+    values, V = np.linalg.eigh(H / np.outer(size, size))
+    seen = values > UNSEEN * values.max()
+    return np.asarray(V[:, seen] / np.sqrt(values[seen]) / size[:, None])

@@ -12,13 +12,12 @@ from typing import Any
 from quadlin.core.losses import constant_deviance, log_odds
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.composite.pair_composite import PairRequest, ProductPrior
 from quadlin.solve.composite.pair_log_odds import PRIOR, LogOdds, Objective, moved
 from quadlin.solve.composite.pair_stage import (
     FEWEST_ROWS,
     PairOutcome,
     PairStage,
-    Plan,
     ended,
     refuse_uninformative,
 )
@@ -27,7 +26,7 @@ from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.labels.logistic_search import LogisticSearch
 from quadlin.solve.lowrank.levels import settled
-from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Record, Status
+from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Record, Status
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pairs.pair_terms import Parts
@@ -72,8 +71,7 @@ class LabelPairs:
             outcome = self._alone(request, begun)
             if outcome is not None:
                 return outcome
-        args = (plan.options, plan.make_units, plan.seed, plan.automatic, warm, on_step)
-        state, options = fit_logistic(self.rows, *args, self.surveyed, begun)
+        state, options = fit_logistic(self.rows, plan, warm, on_step, self.surveyed, begun)
         without = LabelOutcome(state, options)
         if ended(state) or not self._enough:
             return without
@@ -91,10 +89,8 @@ class LabelPairs:
 
     def _alone(self, request: PairRequest, begun: list[LogisticSearch]) -> LabelOutcome | None:
         """Return pairs beside a linear model if they leave nothing of low rank, else None."""
-        plan = self.plan
-        options, chooses = replace(plan.options, rank=0), Automatic(False, plan.automatic.alpha)
-        args = (options, plan.make_units, plan.seed, chooses)
-        linear, options = fit_logistic(self.rows, *args, surveyed=self.surveyed, begun=begun)
+        plan, surveyed = self.plan, self.surveyed
+        linear, options = fit_logistic(self.rows, plan.of_rank(0), surveyed=surveyed, begun=begun)
         if linear.status is Status.interrupted:
             return LabelOutcome(linear, options)
         state, before, best = linear, frozenset[tuple[int, int]](), None
@@ -218,9 +214,8 @@ def stage_about(
         make_units=replace(plan.make_units, labels=False),
         options=replace(plan.options, loss="squared", rank=rank),
     )
-    stage = PairStage(squared, request, working.rows, survey(working.rows), working.units)
-    stage.penalise, stage.least_penalty, stage.noise = not plan.automatic.alpha, PRIOR, 1.0
-    return stage
+    prior = ProductPrior(not plan.automatic.alpha, PRIOR, noise=1.0)
+    return PairStage(squared, request, working.rows, survey(working.rows), working.units, prior)
 
 
 def _notes(search: PairOutcome, deviances: tuple[float, ...]) -> PairNotes | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quadlin.core.arrays import lead, namespace, to_numpy
+from quadlin.core.arrays import lead, to_numpy
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
@@ -12,7 +12,7 @@ from quadlin.solve.labels.logistic_search import WIDEST
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Identity
-from quadlin.solve.pairs.pair_terms import PairTerms, whole
+from quadlin.solve.pairs.pair_terms import PairTerms, whole, with_arrays
 
 PRIOR = 1 / (WIDEST * WIDEST)  # penalty of a product: its log-odds have a standard deviation of ten
 
@@ -37,20 +37,13 @@ class LogOdds:
     def halfway(self, other: "LogOdds") -> "LogOdds":
         """Return the mean of two fits of the same rank and products."""
         a, b = self.low_rank, other.low_rank
-        xp = namespace(a.U)
         U = np.concatenate([to_numpy(m.U).astype(float) for m in (a, b)], axis=1)
         s = np.concatenate([to_numpy(m.s).astype(float) for m in (a, b)])
         basis = np.linalg.qr(U)[0]
         B = basis.T @ U
         values, vectors = lead((B * s / 2) @ B.T, self.rank)
-        like = {"dtype": a.U.dtype, "device": a.U.device}
-        low_rank = replace(
-            a,
-            U=xp.asarray(basis @ vectors, **like),
-            s=xp.asarray(values, **like),
-            w=(a.w + b.w) / 2,
-            c=(a.c + b.c) / 2,
-        )
+        low_rank = with_arrays(a, (a.c + b.c) / 2, U=basis @ vectors, s=values)
+        low_rank = replace(low_rank, w=(a.w + b.w) / 2)
         return LogOdds(low_rank, replace(self.terms, coef=(self.terms.coef + other.terms.coef) / 2))
 
 

@@ -56,9 +56,15 @@ def split(
         than M, or a part of lower rank of it, alone.
     """
     d, candidates = len(M), len(M) * (len(M) + 1) // 2
+
+    def cost(lost: float, rank: int, terms: int) -> float:
+        """Return the extended BIC of what is lost of the fit and of the parameters."""
+        dof = degrees_of_freedom(d, rank, linear=False, intercept=False)
+        fit = rows * log(max(noise + lost, 1e-300))
+        return fit + (dof + terms) * log(rows) + 2 * terms * log(candidates)
+
     lost_by_rank = _lost_by_rank(M, C)
-    alone = enumerate(lost_by_rank[: rank + 1])
-    best, rank = min((_cost(lost, k, 0, d, rows, noise, candidates), k) for k, lost in alone)
+    best, rank = min((cost(lost, k, 0), k) for k, lost in enumerate(lost_by_rank[: rank + 1]))
     chosen, beside = None, rank
     counts = [count for count in COUNTS if count <= min(most, candidates)]
     # A pair takes two ranks, a square one, and fewer where features are shared or did not fit.
@@ -69,16 +75,14 @@ def split(
         tried = {(lower, count) for lower, count in tried if lower <= d // DENSE}
     for lower, count in sorted(tried):
         # A matrix of so many entries has at most twice as many ranks.
-        least_lost = lost_by_rank[min(lower + 2 * count, d)]
-        least = _cost(least_lost, lower, count, d, rows, noise, candidates)
+        least = cost(lost_by_rank[min(lower + 2 * count, d)], lower, count)
         if (lower and d > MOST_FEATURES) or least >= best:
             continue
         entries, L = _apart(M, lower, count)
         R = (M - entries - L) @ C
         lost = 2 * float(np.sum(R * R.T))  # the variance of zᵀRz for normal z
-        cost = _cost(lost, lower, count, d, rows, noise, candidates)
-        if cost < best:
-            best, chosen, beside = cost, entries, lower
+        if (value := cost(lost, lower, count)) < best:
+            best, chosen, beside = value, entries, lower
     if chosen is None:
         return None
     i, j = np.nonzero(np.triu(chosen))
@@ -117,12 +121,3 @@ def _low_rank(M: np.ndarray, rank: int) -> np.ndarray:
     values, vectors = np.linalg.eigh(M)
     kept = np.argsort(-np.abs(values), kind="stable")[:rank]
     return np.asarray((vectors[:, kept] * values[kept]) @ vectors[:, kept].T)
-
-
-def _cost(
-    lost: float, rank: int, terms: int, d: int, rows: float, noise: float, candidates: int
-) -> float:
-    """Return the extended BIC of what is lost of the fit and of the parameters."""
-    dof = degrees_of_freedom(d, rank, linear=False, intercept=False)
-    fit = rows * log(max(noise + lost, 1e-300))
-    return fit + (dof + terms) * log(rows) + 2 * terms * log(candidates)

@@ -7,35 +7,29 @@ from math import inf
 
 import numpy as np
 
-from quadlin.core.model import in_units
-from quadlin.core.moments import Survey, survey
+from quadlin.core.moments import Survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.choice import fit_choosing, search_of
 from quadlin.solve.composite.composer import Composer
-from quadlin.solve.composite.pair_composite import Beside, Composite, PairRequest
-from quadlin.solve.composite.pair_uncertainty import pair_uncertainty
+from quadlin.solve.composite.pair_composite import (
+    Beside,
+    Composite,
+    PairRequest,
+    ProductPrior,
+    pair_uncertainty,
+)
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.levels import settled
-from quadlin.solve.lowrank.types import Automatic, Options, Record, Status, finished
+from quadlin.solve.lowrank.types import Options, Plan, Record, Status
 from quadlin.solve.pairs.pair_joint import Joint
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pairs.pair_terms import Parts, whole
 
 FEWEST_ROWS = 12  # that a search makes sense for
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How rows are fitted, with or without pairs."""
-
-    options: Options
-    make_units: UnitsMaker
-    seed: int
-    automatic: Automatic
 
 
 @dataclass(frozen=True)
@@ -101,17 +95,23 @@ class PairStage:
         Of these rows.
     units : Units
         Of the models.
+    prior : ProductPrior or None
+        None is the penalty of L, where that was given.
     """
 
     def __init__(
-        self, plan: Plan, request: PairRequest, rows: Rows, surveyed: Survey, units: Units
+        self,
+        plan: Plan,
+        request: PairRequest,
+        rows: Rows,
+        surveyed: Survey,
+        units: Units,
+        prior: ProductPrior | None = None,
     ) -> None:
         self.plan, self.request, self.rows, self.units = plan, request, rows, units
         self.tally, self.weight = surveyed.tally, surveyed.features.weight
         self.surveyed, self.looked = surveyed, False
-        self.penalise = not plan.automatic.alpha  # products like L, where the penalty was given
-        self.least_penalty = 0.0  # on the products
-        self.noise: float | None = None  # variance of that of a row of weight 1, where it is known
+        self.prior = prior or ProductPrior(like_low_rank=not plan.automatic.alpha)
 
     @property
     def possible(self) -> bool:
@@ -119,31 +119,20 @@ class PairStage:
         return bool(self.units.target.power) and self.tally.counting >= FEWEST_ROWS
 
     @cached_property
-    def composer(self) -> Composer:
-        """Return what searches; as for the evidence, each different row counts once on average."""
-        plan, share = self.plan, self.search.n_rows / self.weight
-        return Composer(
-            self.search.rows,
-            self.units,
-            plan.options,
-            self.search.n_rows,
-            plan.seed,
-            self.request,
-            plan.make_units.fields,
-            plan.automatic.rank,
-            self.penalise,
-            plan.automatic.alpha,
-            self._refit,
-            self.search,
-            self.least_penalty * share,
-            None if self.noise is None else self.noise * share,
-        )
-
-    @cached_property
     def search(self) -> RankSearch:
         """Return the search for a rank, which pairs are compared with."""
         plan = self.plan
         return search_of(self.rows, self.units, plan.options, self.surveyed, plan.seed)
+
+    @property
+    def share(self) -> float:
+        """Return the weight of a row of weight 1 in the search."""
+        return self.search.n_rows / self.weight
+
+    @cached_property
+    def composer(self) -> Composer:
+        """Return what searches."""
+        return Composer(self.plan, self.request, self.search, self.prior.weighing(self.share))
 
     def alone(self, linear: FitState, options: Options) -> PairOutcome | None:
         """Return pairs beside a linear model if they leave nothing of low rank, else None."""
@@ -169,24 +158,8 @@ class PairStage:
         return Searched(self.tally.counting, composer.candidates, r2)
 
     def _beside(self, state: FitState, options: Options) -> Beside:
-        share = self.composer.n_rows / self.weight
         first, second = options.alpha
-        return Beside(state.model, (first * share, second * share))
-
-    def _refit(self, rest: Rows, rank: int | None) -> Beside:
-        """Fit what pairs leave, of a rank or of the best one."""
-        plan = self.plan
-        chooses = Automatic(rank is None and plan.automatic.rank, plan.automatic.alpha)
-        given = plan.options if rank is None else replace(plan.options, rank=rank)
-        search, surveyed = None, survey(rest)
-        if chooses.alpha and surveyed.target.var[0] > 0:
-            units = plan.make_units(surveyed.features, surveyed.target)
-            search = search_of(rest, units, given, surveyed, plan.seed)
-            search.thorough = False  # it is a start for pairs and L together
-        args = (plan.make_units, plan.seed, chooses, None, None, surveyed, search)
-        beside, chosen = fit_choosing(rest, given, *args)
-        finished(beside)
-        return Beside(in_units(beside.model, beside.units, self.units), chosen.alpha)
+        return Beside(state.model, (first * self.share, second * self.share))
 
     def _outcome(self, composite: Composite, state: FitState, options: Options) -> PairOutcome:
         """Return the state with L + S for M."""
@@ -204,25 +177,21 @@ class PairStage:
             status=Status.converged,
             parts=Parts(low_rank.U, low_rank.s, joint.terms),
         )
-        share = self.composer.n_rows / self.weight
-        alpha = (composite.alpha[0] / share, composite.alpha[1] / share)
+        alpha = (composite.alpha[0] / self.share, composite.alpha[1] / self.share)
         options = replace(options, rank=int(model.s.shape[0]), alpha=alpha)
-        return PairOutcome(state, options, self.rows, self._searched(), joint, share)
+        return PairOutcome(state, options, self.rows, self._searched(), joint, self.share)
 
 
 def first_stage(
     plan: Plan, request: PairRequest, rows: Rows, surveyed: Survey, search: bool = True
 ) -> tuple[PairStage, PairOutcome | None]:
     """Look for pairs beside a linear model, before any rank is tried, unless told not to."""
-    units = plan.make_units(surveyed.features, surveyed.target)
-    stage = PairStage(plan, request, rows, surveyed, units)
+    stage = PairStage(plan, request, rows, surveyed, plan.units(surveyed))
     searches = search and plan.automatic.rank and request.given is None
     if not (searches and stage.possible and len(plan.make_units.names) <= MOST_FEATURES):
         return stage, None
-    options, chooses = replace(plan.options, rank=0), Automatic(False, plan.automatic.alpha)
-    linear, options = fit_choosing(
-        rows, options, plan.make_units, plan.seed, chooses, None, None, surveyed, stage.search
-    )
+    ridge = plan.of_rank(0)
+    linear, options = fit_choosing(rows, ridge, surveyed=surveyed, search=stage.search)
     if linear.status is Status.interrupted:
         return stage, PairOutcome(linear, options, rows)
     try:

@@ -26,7 +26,7 @@ from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.penalised import fit_penalised
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.restarts import products_pay
-from quadlin.solve.lowrank.types import NO_NOISE, Options, Record, Solution, Status
+from quadlin.solve.lowrank.types import NO_NOISE, Options, Plan, Record, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, LowRank, Whitener
 from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pairs.pair_terms import Parts
@@ -89,6 +89,9 @@ class FitState:
         return dof + (0 if self.parts is None else len(self.parts.terms.i))
 
 
+OnState = Callable[[FitState], bool] | None  # is told of each step, and stops a fit by True
+
+
 def trusted_range(
     features: Moments, linear: bool, rows_per_parameter: float
 ) -> tuple[Array, Array] | None:
@@ -129,11 +132,9 @@ def is_exact(state: FitState, options: Options, n_rows: int) -> bool:
 
 def fit_table(
     rows: Rows,
-    options: Options,
-    make_units: UnitsMaker,
-    seed: int,
+    plan: Plan,
     warm: FitState | None = None,
-    on_step: Callable[[FitState], bool] | None = None,
+    on_step: OnState = None,
     surveyed: Survey | None = None,
 ) -> FitState:
     """Fit rows that can be read again, from scratch or from an earlier state.
@@ -145,22 +146,28 @@ def fit_table(
     surveyed = survey(rows) if surveyed is None else surveyed
     hosted = rows.engine.hosted()
     if hosted is not None:
-        rows = replace(rows, engine=hosted)
-        return _fit_on_host(rows, options, make_units, seed, warm, on_step, surveyed)
-    units = make_units(surveyed.features, surveyed.target)
-    start = None
-    if warm is not None and warm.model.w.shape == units.scale.shape:
-        start = in_units(warm.model, warm.units, units)
-        start = with_rank(positive(start) if options.psd else start, options.rank)
-    weight = surveyed.features.weight
-    state = _fit_in_units(rows, units, options, make_units, seed, start, on_step, surveyed)
-    for share in LEAST_PENALTIES if options.polish else ():
+        return _fit_on_host(replace(rows, engine=hosted), plan, warm, on_step, surveyed)
+    units, weight = plan.units(surveyed), surveyed.features.weight
+    start = warm_start(warm, units, plan.options)
+    state = _fit_in_units(rows, units, plan, start, on_step, surveyed)
+    for share in LEAST_PENALTIES if plan.options.polish else ():
         if state.status is Status.interrupted or not is_lost_to_rounding(state):
             break
-        alpha = (max(options.alpha[0], share * weight), max(options.alpha[1], share * weight))
-        options = replace(options, alpha=alpha)
-        state = _fit_in_units(rows, units, options, make_units, seed, None, on_step, surveyed)
+        first, second = plan.options.alpha
+        plan = plan.having(alpha=(max(first, share * weight), max(second, share * weight)))
+        state = _fit_in_units(rows, units, plan, None, on_step, surveyed)
     return state
+
+
+def warm_start(warm: FitState | None, units: Units, options: Options) -> Model | None:
+    """Return the model to go on from, in the units and of the rank asked for; None if it is none.
+
+    That is where there is no earlier state, or one of other features.
+    """
+    if warm is None or warm.model.w.shape != units.scale.shape:
+        return None
+    start = in_units(warm.model, warm.units, units)
+    return with_rank(positive(start) if options.psd else start, options.rank)
 
 
 def is_lost_to_rounding(state: FitState) -> bool:
@@ -172,17 +179,12 @@ def is_lost_to_rounding(state: FitState) -> bool:
 
 
 def _fit_in_units(
-    rows: Rows,
-    units: Units,
-    options: Options,
-    make_units: UnitsMaker,
-    seed: int,
-    start: Model | None,
-    on_step: Callable[[FitState], bool] | None,
-    surveyed: Survey,
+    rows: Rows, units: Units, plan: Plan, start: Model | None, on_step: OnState, surveyed: Survey
 ) -> FitState:
+    options, seed = plan.options, plan.seed
+
     def state(solution: Solution, white: Whitener) -> FitState:
-        return fit_state(solution, surveyed, options, make_units, white)
+        return fit_state(solution, surveyed, options, plan.make_units, white)
 
     hook = None if on_step is None else lambda solution: on_step(state(solution, Identity()))
     d, tally, fitted = int(units.scale.shape[0]), surveyed.tally, None
@@ -192,7 +194,7 @@ def _fit_in_units(
         if fitted is None:
             fitted = fit_by_columns(rows, units, options, tally, seed, hook)
     if start is None and low and fitted is None and not products_pay(tally.effective, d):
-        fitted = fit_from_few(rows, units, options, make_units, tally, seed, hook)
+        fitted = fit_from_few(rows, units, options, plan.make_units, tally, seed, hook)
     if fitted is not None:
         return state(*fitted)
     rng, weight = np.random.default_rng(seed), surveyed.features.weight
@@ -200,13 +202,7 @@ def _fit_in_units(
 
 
 def _fit_on_host(
-    rows: Rows,
-    options: Options,
-    make_units: UnitsMaker,
-    seed: int,
-    warm: FitState | None,
-    on_step: Callable[[FitState], bool] | None,
-    surveyed: Survey,
+    rows: Rows, plan: Plan, warm: FitState | None, on_step: OnState, surveyed: Survey
 ) -> FitState:
     """Fit rows on an accelerator, where the sums are taken, by a solver in numpy.
 
@@ -220,9 +216,10 @@ def _fit_on_host(
         return mapped(lambda leaf: moved_to(leaf, xp, like.device), state)  # type: ignore[no-any-return]
 
     warm, surveyed = mapped(to_host, (warm, surveyed))
-    make_units = replace(make_units, dtype=to_numpy(xp.empty(0, dtype=make_units.dtype)).dtype)
+    dtype = to_numpy(xp.empty(0, dtype=plan.make_units.dtype)).dtype
+    plan = replace(plan, make_units=replace(plan.make_units, dtype=dtype))
     hook = None if on_step is None else lambda state: on_step(back(state))
-    return back(fit_table(rows, options, make_units, seed, warm, hook, surveyed))
+    return back(fit_table(rows, plan, warm, hook, surveyed))
 
 
 def fit_state(

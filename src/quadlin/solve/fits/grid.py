@@ -1,32 +1,130 @@
-"""Models of many ranks and penalties on the same rows, each the same whatever else was asked for.
+"""Models of many ranks and penalties on the same rows.
 
-A model of rank 0 or d is solved outright where a matrix of its parameters fits, and any other by
-matrices where these fit (`penalised`). Else it starts at the reference model of its rank, a fit
-from scratch with a moderate penalty, and goes from there to the same tolerance: so what is found
-depends on the rows, the rank and the penalties alone.
+A model of rank 0 or d is solved outright where a matrix of its parameters fits. In a `Path` any
+other starts from its neighbours, and is only as exact as a comparison needs. In `Cells` it is the
+same whatever else was asked for: by matrices where these fit (`penalised`), else from the reference
+model of its rank, a fit from scratch with a moderate penalty, to the same tolerance. So what is
+found there depends on the rows, the rank and the penalties alone.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache, cached_property, partial
 
 import numpy as np
 
-from quadlin.core.model import Model, constant_model
+from quadlin.core.arrays import Array, namespace
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.model import Model, constant_model, predict, with_rank
 from quadlin.core.moments import Survey
 from quadlin.core.rows import Rows
+from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.exact import Alpha, Exact, exact_solver
 from quadlin.solve.lowrank.penalised import REFERENCE, Penalised, by_matrices
 from quadlin.solve.lowrank.polish import descended, polish
-from quadlin.solve.lowrank.restarts import FEW
+from quadlin.solve.lowrank.restarts import FEW, best_start, products_of, quick_start
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Options, Problem, Record, Solution, Status, finished
 from quadlin.solve.lowrank.whitening import Identity, Whitener, whitener
 
+PATH_TOL, PATH_STEPS = 1e-4, 8  # what a point of the path need not be more exact than
 REFERENCE_TOL, CELL_TOL = 1e-3, 1e-4
 KEPT_ENTRIES = 1 << 23  # of the matrices of a fold that stay in memory between batches of cells
 
 Point = tuple[int, Alpha]  # rank and penalties
+
+
+class Path:
+    """Models of many ranks and penalties on the same rows, each started from its neighbours."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        units: Units,
+        options: Options,
+        n_rows: int,
+        weight: float,
+        seed: int,
+        beside: "Path | None" = None,
+    ) -> None:
+        self.rows, self.units, self.options = rows, units, options
+        self.weight, self.seed = weight, seed
+        self.beside = beside  # the path of nearly the same rows, whose optima are near by
+        self.roughly = 0  # the rank that is fitted from a few starts only, as others take long
+        self.d, self.models = int(units.scale.shape[0]), dict[Point, Model]()
+        self._white: dict[float, Whitener] = {}
+        self.exact = cache(partial(exact_solver, rows, units, options, n_rows))  # of rank 0 or d
+
+    def model(self, rank: int, alpha: Alpha) -> Model:
+        """Return the model at a point of the path, from that of a neighbour if there is one."""
+        point = (rank, alpha)
+        if point not in self.models:
+            exact = self.exact(rank == 0) if rank in (0, self.d) and min(alpha) > 0 else None
+            self.models[point] = (
+                self._fitted(rank, alpha) if exact is None else exact.model(alpha, rank)
+            )
+        return self.models[point]
+
+    def _fitted(self, rank: int, alpha: Alpha) -> Model:
+        """Fit a point by Gauss–Newton from the best of its neighbours, else from scratch.
+
+        Where squares are left out, the size of an eigenvalue says less about the worth of its
+        component: a truncated neighbour of higher rank may lead to a worse optimum, from which all
+        later fits of the rank would start. So the first fit of a rank starts from scratch as well.
+        """
+        white, rng = self.whitener(alpha), np.random.default_rng(self.seed)
+        tol, steps = max(PATH_TOL, self.options.tol), min(PATH_STEPS, self.options.max_iter)
+        options = replace(self.options, rank=rank, alpha=alpha, tol=tol, max_iter=steps)
+        problem = Problem(self.rows, self.units, options, rng)
+        near = list(self._neighbours(rank, alpha))
+        if len(near) > 1:
+            near = [min(near, key=lambda model: _objective(problem, model))]
+        first = rank > 0 and not any(other == rank for other, _ in self.models)
+        unseen = bool(namespace(self.units.free).any(self.units.free == 0))
+        doubtful = unseen or self.d <= FEW  # or other optima cost little to see
+        doubtful &= self.beside is None
+        starts: list[Model | None] = [*near, None] if not near or (first and doubtful) else [*near]
+        solutions = []
+        for start in starts:
+            if start is None and 0 < rank < self.d <= FEW:
+                begin = quick_start if rank == self.roughly else best_start
+                method = descended(problem, white, begin(problem, self.products))
+            else:
+                method = polish(problem, white, start)
+            solutions.append(finished(follow(problem, method)))
+        return min(solutions, key=lambda solution: solution.history[-1].loss).model
+
+    @cached_property
+    def products(self) -> np.ndarray:
+        """Return the products of all products of few features, for the starts of all ranks."""
+        return products_of(self.rows, self.units)
+
+    def whitener(self, alpha: Alpha) -> Whitener:
+        """Return the whitener for a penalty on w."""
+        if alpha[0] not in self._white:
+            ridge = alpha[0] / self.weight
+            rng = np.random.default_rng(self.seed)
+            white = whitener(self.rows, self.units, self.options.whiten, ridge, rng)
+            self._white[alpha[0]] = white
+        return self._white[alpha[0]]
+
+    def _neighbours(self, rank: int, alpha: Alpha) -> Iterator[Model]:
+        """Yield the last model of the same rank, and higher ranks truncated."""
+        if rank == 0:
+            yield constant_model(self.units, 0, self.units.target.centre)
+            return
+        same = [model for (other, _), model in self.models.items() if other == rank]
+        yield from same[-1:]
+        if self.beside is not None:
+            yield self.beside.model(rank, alpha)
+        if min(alpha) > 0 and self.exact(False) is not None:
+            yield with_rank(self.model(self.d, alpha), rank)
+        higher = [point for point in self.models if point[0] > rank and point[1] == alpha]
+        if higher:
+            yield with_rank(self.model(*min(higher)), rank)
 
 
 class Cells:
@@ -91,10 +189,8 @@ class Cells:
         if solution.history:
             return solution
         problem = self._problem(rank, alpha, self.options.tol)
-        coordinates = Coordinates(self.units, problem.options, Identity())
-        loss = problem.sums(solution.model, squares=False).loss + coordinates.ridge(solution.model)
         unit = self.units.target.scale**2 / self.weight
-        return self._noted(solution.model, float(loss) * unit)
+        return self._noted(solution.model, _objective(problem, solution.model) * unit)
 
     def _noted(self, model: Model, *losses: float) -> Solution:
         history = tuple(Record(0, self.rows.walks, loss) for loss in losses)
@@ -132,3 +228,23 @@ class Cells:
             mode = self.options.whiten
             self._white = whitener(self.rows, self.units, mode, REFERENCE[0], rng)
         return self._white
+
+
+def _objective(problem: Problem, model: Model) -> float:
+    """Return the loss and the penalties of a model: one pass."""
+    ridge = Coordinates(problem.units, problem.options, Identity()).ridge(model)
+    return float(problem.sums(model, squares=False).loss + ridge)
+
+
+def squared_errors(model: Model, units: Units, rows: Rows) -> tuple[Array, Array]:
+    """Return (r², ω) for the rows, in standardised units: one pass."""
+    xp = namespace(model.w)
+    errors, weights = zip(*rows.collect(_squared_errors, model, units), strict=True)
+    return xp.concat(list(errors)), xp.concat(list(weights))
+
+
+def _squared_errors(chunk: Chunk, model: Model, units: Units) -> tuple[Array, Array]:
+    xp = namespace(model.w)
+    r = predict(model, Block(chunk.X, units)) - standardised_target(chunk, units)
+    squares = xp.astype(r, xp.float64) ** 2
+    return squares, xp.ones_like(squares) if chunk.weight is None else chunk.weight

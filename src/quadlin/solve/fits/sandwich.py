@@ -12,6 +12,7 @@ With Huber's loss ω are the weights of its reweighted least squares. Its own cu
 the rows inside of the bend, so those outside are taken off A.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
@@ -45,13 +46,12 @@ class Laplace:
 def sandwiched(rows: Rows, at: Laplace) -> Steps:
     """Return steps whose squares sum to the covariance: one pass, two with a bend; O(nm²)."""
     steps, xp = at.steps, namespace(at.steps.E)
-    parts = (at.model, at.units, steps, at.root, at.noise, at.ridge)
-    S = symmetric(rows.reduce(score_products, *parts).gram)
+    S = symmetric(rows.reduce(score_products, at).gram)
     identity = xp.eye(S.shape[0], dtype=S.dtype, device=S.device)
     if at.ridge:  # JᵀΩJ + R = A, the identity along these steps, and JᵀΩJ is taken off by the rows
         S = S + at.noise**2 * identity
     if at.bend < inf:
-        outside = rows.reduce(outside_products, at.model, at.units, steps, at.root, at.bend)
+        outside = rows.reduce(outside_products, at)
         values, V = xp.linalg.eigh(identity - symmetric(outside.gram))
         inverse = (V / xp.clip(values, min=INSIDE)) @ V.T
         S = symmetric(inverse @ S @ inverse)
@@ -59,48 +59,39 @@ def sandwiched(rows: Rows, at: Laplace) -> Steps:
     return steps.combined(xp.astype(V * xp.sqrt(xp.clip(values, min=0)), steps.E.dtype))
 
 
-def score_products(
-    chunk: Chunk, model: Model, units: Units, steps: Steps, root: Array, noise: float, ridge: bool
-) -> Products:
+def score_products(chunk: Chunk, at: Laplace) -> Products:
     """Sum (ω²e² − σ²ω) qqᵀ, without the second part where there is no ridge; q = J A^−½."""
-    pieces = _pieces(chunk, steps)
-    if len(pieces) > 1:
-        params = (model, units, steps, root, noise, ridge)
-        return folded(score_products, pieces, params)[0]  # type: ignore[return-value]
-    q, r, weight = _looked_at(chunk, model, units, steps, root)
+    return _in_pieces(chunk, at, _scores)
+
+
+def outside_products(chunk: Chunk, at: Laplace) -> Products:
+    """Sum ω qqᵀ over the rows outside of the bend."""
+    return _in_pieces(chunk, at, _outside)
+
+
+def _outside(_: Array, r: Array, weight: Array, at: Laplace) -> Array:
+    xp = namespace(r)
+    return xp.where(xp.abs(r) > at.bend, weight, 0 * weight)
+
+
+def _scores(q: Array, r: Array, weight: Array, at: Laplace) -> Array:
     xp = namespace(q)
     leverage = weight * xp.sum(q * q, axis=1)
     e = r / (1 - xp.clip(leverage, max=SPEAKS))
-    square = xp.where(leverage < SPEAKS, (weight * e) ** 2, noise**2 * weight)
-    if ridge:
-        square = square - noise**2 * weight
-    return Products(q.T @ (square[:, None] * q))
+    square = xp.where(leverage < SPEAKS, (weight * e) ** 2, at.noise**2 * weight)
+    return square - at.noise**2 * weight if at.ridge else square
 
 
-def outside_products(
-    chunk: Chunk, model: Model, units: Units, steps: Steps, root: Array, bend: float
-) -> Products:
-    """Sum ω qqᵀ over the rows outside of the bend."""
-    pieces = _pieces(chunk, steps)
-    if len(pieces) > 1:
-        params = (model, units, steps, root, bend)
-        return folded(outside_products, pieces, params)[0]  # type: ignore[return-value]
-    q, r, weight = _looked_at(chunk, model, units, steps, root)
-    xp = namespace(q)
-    return Products(q.T @ (xp.where(xp.abs(r) > bend, weight, 0 * weight)[:, None] * q))
+def _in_pieces(chunk: Chunk, at: Laplace, weigh: Callable[..., Array]) -> Products:
+    """Sum ν qqᵀ with ν what `weigh` makes of q = J A^−½, the residuals and the weights."""
 
+    def of(part: Chunk) -> Products:
+        block, xp = Block(part.X, at.units), namespace(at.steps.E)
+        q = xp.astype(changes(block, at.steps, at.units.free) / at.root, xp.float64)
+        r = xp.astype(predict(at.model, block) - standardised_target(part, at.units), xp.float64)
+        omega = xp.ones_like(r) if part.weight is None else xp.astype(part.weight, xp.float64)
+        return Products(q.T @ (weigh(q, r, omega, at)[:, None] * q))
 
-def _pieces(chunk: Chunk, steps: Steps) -> list[Chunk]:
-    _, m, k = steps.H.shape
-    return cut_rows(chunk, m * max(1, k))
-
-
-def _looked_at(
-    chunk: Chunk, model: Model, units: Units, steps: Steps, root: Array
-) -> tuple[Array, Array, Array]:
-    """Return q = J A^−½ (n, m), the residuals and the weights."""
-    block, xp = Block(chunk.X, units), namespace(steps.E)
-    q = xp.astype(changes(block, steps, units.free) / root, xp.float64)
-    r = xp.astype(predict(model, block) - standardised_target(chunk, units), xp.float64)
-    weight = xp.ones_like(r) if chunk.weight is None else xp.astype(chunk.weight, xp.float64)
-    return q, r, weight
+    _, m, k = at.steps.H.shape
+    pieces = cut_rows(chunk, m * max(1, k)) or [chunk]
+    return folded(of, pieces, ())[0]  # type: ignore[return-value]

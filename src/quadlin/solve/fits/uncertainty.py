@@ -29,16 +29,17 @@ from dataclasses import dataclass, replace
 from math import inf, nan, sqrt
 
 import numpy as np
+from scipy.special import stdtr, stdtrit
 
 from quadlin.core.arrays import Array, namespace, symmetric, to_numpy, unflagged
 from quadlin.core.block import Block
+from quadlin.core.messages import Message
 from quadlin.core.model import Model, Steps, changes, degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.core.sums import ELEMENTS
 from quadlin.core.units import Units
 from quadlin.solve.fits.curvature import COSINES, Curvature, drawn
 from quadlin.solve.fits.sandwich import Laplace, sandwiched
-from quadlin.solve.fits.student import NORMAL
 from quadlin.solve.lowrank.gauss_newton import Point
 from quadlin.solve.lowrank.levels import Fields, settled_steps
 from quadlin.solve.lowrank.tangent import Tangent
@@ -46,6 +47,7 @@ from quadlin.solve.lowrank.types import Options, Problem, smallest_loss
 from quadlin.solve.lowrank.whitening import Whitener
 
 DENSE_LIMIT = 1500  # parameters up to which A is formed: about where draws become cheaper
+NORMAL = 1e12  # degrees of freedom with which Student's law is the normal one
 DRAWS = 64  # a standard error from m draws is itself uncertain by 1/√(2m), here 9%
 
 
@@ -268,3 +270,22 @@ def _columns(t: Tangent) -> Array:
     xp, (d, m, k) = namespace(t.v), t.G.shape
     G = xp.reshape(xp.permute_dims(t.G, (0, 2, 1)), (d * k, m))
     return xp.concat([t.c[None, :], t.v, G], axis=0)
+
+
+def standard_errors_of(level: float, left: float) -> float:
+    """Return by how many standard errors an interval of probability `level` reaches each way.
+
+    `left` are the degrees of freedom that the noise was estimated with: rows minus the effective
+    number of parameters.
+
+    >>> round(standard_errors_of(0.95, 3.0), 2), round(standard_errors_of(0.95, NORMAL), 2)
+    (3.18, 1.96)
+    """
+    if not 0 < level < 1:
+        raise ValueError(Message("{level=} must lie between 0 and 1.", level=level))
+    return float(stdtrit(left, (1 + level) / 2))
+
+
+def two_sided(t: float, left: float) -> float:
+    """Return the probability of a statistic at least as far from zero as t."""
+    return 2 * float(stdtr(left, -abs(t)))

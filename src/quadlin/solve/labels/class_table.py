@@ -16,9 +16,14 @@ from scipy.linalg.lapack import dtrtri
 from scipy.special import log_softmax
 
 from quadlin.core.model import Model
-from quadlin.solve.choose.penalty_posterior import Point, posterior_of
-from quadlin.solve.labels.descent import Line, descended
-from quadlin.solve.labels.label_table import MOST_COLUMNS, MOST_PRODUCTS, LabelTable
+from quadlin.solve.choose.penalty_posterior import Lattice, posterior_of
+from quadlin.solve.labels.label_table import (
+    MOST_COLUMNS,
+    MOST_PRODUCTS,
+    LabelTable,
+    Line,
+    descended,
+)
 from quadlin.solve.lowrank.evidence import factored, with_ridge
 from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.tangent_gram import Basis
@@ -57,11 +62,16 @@ class ClassTable:
         """Return the basis of all products, or of none."""
         return Basis(np.eye(self.table.Z.shape[1]), k)
 
+    def _model(self, k: int, alpha: Alpha) -> tuple[np.ndarray, np.ndarray]:
+        """Return the columns of rank 0 or d, and the ridge of each parameter."""
+        basis = self.basis(k)
+        return self.table.columns(basis), self.table.ridge(basis, alpha)
+
     def fitted(
         self, k: int, alpha: Alpha, start: ClassScores | None = None, tol: float = TOL
     ) -> ClassScores:
         """Return the optimum of rank 0 or d."""
-        A, R = self.table.columns(self.basis(k)), self.table.ridge(self.basis(k), alpha)
+        A, R = self._model(k, alpha)
         theta = np.zeros((self.count, A.shape[1])) if start is None else start.theta
 
         def line(at: ClassScores) -> Line[ClassScores]:
@@ -96,7 +106,7 @@ class ClassTable:
 
     def evidence(self, k: int, at: ClassScores, alpha: Alpha) -> float:
         """Return the log evidence about an optimum, up to a constant of the rows."""
-        A, R = self.table.columns(self.basis(k)), self.table.ridge(self.basis(k), alpha)
+        A, R = self._model(k, alpha)
         half_log_det = float(np.log(np.diag(self._factor(at, A, R))).sum())
         return self.count * float(np.log(R[1:]).sum()) / 2 - half_log_det - at.objective / 2
 
@@ -105,7 +115,7 @@ class ClassTable:
 
         One Newton step from the optimum leaves a row out, of all its classes together.
         """
-        A, R = self.table.columns(self.basis(k)), self.table.ridge(self.basis(k), alpha)
+        A, R = self._model(k, alpha)
         (n, p), K, places = A.shape, self.count, np.arange(self.count)
         inverse = dtrtri(self._factor(at, A, R), lower=1)[0]
         B = np.stack([inverse[:, a * p : (a + 1) * p] @ A.T for a in range(K)])
@@ -122,16 +132,15 @@ class ClassTable:
 
     def peak(self, k: int, alpha: Alpha) -> tuple[Alpha, ClassScores]:
         """Return about the penalties of largest evidence, by MacKay's steps, and their scores."""
-        A, sizes = self.table.columns(self.basis(k)), (self.table.Z.shape[1], self.basis(k).size)
-        at: ClassScores | None = None
+        d, at = self.table.Z.shape[1], None
         for _ in range(PEAK_STEPS):
-            R = self.table.ridge(self.basis(k), alpha)
+            A, R = self._model(k, alpha)
             at = self.fitted(k, alpha, at, LATTICE_TOL)
             inverse = dtrtri(self._factor(at, A, R), lower=1)[0]
             free = 1 - np.tile(R, self.count) * np.einsum("ij,ij->j", inverse, inverse)
             free = free.reshape(self.count, -1)[:, 1:].sum(axis=0)
             squares = (R * at.theta**2)[:, 1:].sum(axis=0)
-            groups = [slice(0, sizes[0]), slice(sizes[0], None)][: 1 + (k > 0)]
+            groups = [slice(0, d), slice(d, None)][: 1 + (k > 0)]
             ratio = [free[g].sum() / max(squares[g].sum(), 1e-12) for g in groups]
             change = np.clip(np.log(np.maximum(ratio, 1e-12)), -LONGEST, LONGEST)
             first, second = (a * exp(c) for a, c in zip(alpha, change[[0, -1]], strict=True))
@@ -141,42 +150,20 @@ class ClassTable:
         assert at is not None
         return alpha, at
 
-    def chosen(
-        self,
-        k: int,
-        alpha: Alpha,
-        widest: Alpha,
-        weight: float,
-        lattice: tuple[float, int],
-        least: float,
-    ) -> tuple[Alpha, float]:
+    def chosen(self, k: int, alpha: Alpha, lattice: Lattice, least: float) -> tuple[Alpha, float]:
         """Return the mean of the posterior of the penalties, and what all of them predict.
 
         The evidence and the likelihood of rows left out count half each.
         """
-        fits: dict[Point, ClassScores] = {}
         alpha, begin = self.peak(k, alpha)
 
-        def log_evidence(log_alpha: np.ndarray, point: Point, source: Point | None) -> float:
-            at = exp(log_alpha[0]), exp(log_alpha[-1])
-            start = begin if source is None else fits[source]
-            fits[point] = self.fitted(k, at, start, LATTICE_TOL)
-            evidence, left_out = (
-                self.evidence(k, fits[point], at),
-                self.left_out(k, fits[point], at),
-            )
-            return (evidence - left_out) / 2
+        def look(alpha: Alpha, near: ClassScores) -> tuple[ClassScores, float]:
+            at = self.fitted(k, alpha, near, LATTICE_TOL)
+            return at, (self.evidence(k, at, alpha) - self.left_out(k, at, alpha)) / 2
 
         start = np.log(alpha if k else alpha[:1])
-        args = (
-            weight,
-            np.log(np.maximum(widest, 1e-300)).tolist(),
-            *lattice,
-            least,
-            self.count - 1,
-        )
-        posterior = posterior_of(log_evidence, [start], *args)
-        return (exp(posterior.log_alpha[0]), exp(posterior.log_alpha[-1])), posterior.log_evidence
+        posterior = posterior_of(look, begin, [start], lattice, least)
+        return posterior.alpha, posterior.log_evidence
 
     def models(self, k: int, at: ClassScores) -> list[Model]:
         """Return the score of each class."""

@@ -1,8 +1,14 @@
 r"""Ranks of counts: their dispersion, and penalties of the size that rows left out ask for.
 
-Counts vary many times more, or less, than Poisson's law says: their weights are divided by φ, which
-is found on the way. Their evidence is no better known than φ, so that rows left out one at a time
-decide between penalties, linear models, products and a constant, as for least squares.
+Counts vary many times more, or less, than Poisson's law says, by the factor
+
+.. math:: \phi = \frac{1}{n - \gamma} \sum_i \omega_i \frac{(y_i - \mu_i)^2}{\mu_i}
+
+of n rows, where a fit has determined γ parameters. Poisson's likelihood is then overconfident, or
+underconfident, by that factor, and the evidence prefers penalties that are too small, or too large:
+the weights of rows are divided by φ, which is found on the way. The evidence is no better known
+than φ, so that rows left out one at a time decide between penalties, linear models, products and a
+constant, as for least squares.
 """
 
 from dataclasses import dataclass, replace
@@ -10,15 +16,22 @@ from math import exp
 
 import numpy as np
 
+from quadlin.core.arrays import to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.losses import mean_of
+from quadlin.core.model import Model, predict
+from quadlin.core.units import Units
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.leave_one_out import CLEARLY, LIKELY, surely_less
 from quadlin.solve.choose.linear_choice import WORTH, LinearChoice
-from quadlin.solve.labels.dispersion import dispersion
 from quadlin.solve.labels.logistic_search import CERTAIN_ROWS, LogisticSearch, floored
 from quadlin.solve.lowrank.tangent_gram import Candidate
 
 RESIZE = exp(2.0)  # of penalties, from one size that is tried to the next
 LEAST, MOST = 1e-7, 1e4  # α/Σωh between which sizes are tried
+LEAST_FREEDOM = 0.2  # of the rows, that the noise has at least
+LEAST_DISPERSION = 1e-6  # that counts are taken to vary
 
 
 @dataclass
@@ -38,8 +51,10 @@ class CountSearch(LogisticSearch):
         _, linear, _ = self.linear(candidate.rank, model)
         alpha = candidate.alpha if self.options.fit_linear else candidate.alpha[1:]
         determined = linear.at(np.log(alpha[: len(linear.sizes)])).determined
-        count = self.repeated.count
-        return dispersion(self.rows, model, self.units, float(np.sum(determined)), count)
+        total = float(np.sum(self.rows.collect(_pearson, model, self.units)))
+        n = float(self.repeated.times.sum())  # with repetitions
+        freedom = max(n - float(np.sum(determined)), LEAST_FREEDOM * n)
+        return max(total / freedom, LEAST_DISPERSION)
 
     def is_cheap(self, candidate: Candidate) -> bool:
         """Tell whether other penalties may be tried: each is a fit."""
@@ -93,3 +108,10 @@ class CountSearch(LogisticSearch):
             return ridge
         least = self.evidence_at(ridge, constant.alpha) + CLEARLY
         return ridge if self.ridge().evidence > least else constant
+
+
+def _pearson(chunk: Chunk, model: Model, units: Units) -> float:
+    """Return Pearson's statistic of one chunk."""
+    f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
+    y, mean = to_numpy(chunk.y).astype(np.float64), mean_of("poisson", f)
+    return float(np.sum(chunk.weights * (y - mean) ** 2 / np.maximum(mean, 1e-300)))

@@ -9,8 +9,10 @@ space, each cut back to its rank. The rows are copied once, standardised and wit
 that none of this reads them again.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol, TypeVar
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
@@ -22,7 +24,6 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.choose.expected_errors import LARGEST_LEVERAGE
-from quadlin.solve.labels.descent import Line, descended
 from quadlin.solve.lowrank.evidence import factored, with_ridge
 from quadlin.solve.lowrank.exact import Alpha, dense
 from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram
@@ -33,6 +34,20 @@ MOST_COLUMNS = 700  # of a matrix that is factored at every step
 MOST_PRODUCTS = 1e9  # multiplications of a step
 TOL = 1e-9  # the relative fall of the objective that ends Newton's method
 LEAST_RIDGE = 1e-12  # of the weight, so that columns may depend on each other
+STEPS = 50
+SIZES = tuple(0.25**i for i in range(7))  # of a step; the first that lowers the objective is taken
+
+
+class HasObjective(Protocol):
+    """What Newton's method moves."""
+
+    @property
+    def objective(self) -> float:
+        """Return what is minimised."""
+
+
+P = TypeVar("P", bound=HasObjective)
+Line = Callable[[float], P]  # from the size of a step to where it ends
 
 
 @dataclass(frozen=True)
@@ -173,62 +188,38 @@ class LabelTable:
             return np.asarray(C)
         return np.asarray(W @ C @ W.T)
 
-    def start(self, k: int) -> Model:
-        """Return the constant that fits best."""
-        d, c = self.Z.shape[1], float(self.units.target.centre)
-        like, xp = self.units.scale, namespace(self.units.scale)
-        zeros = xp.zeros(d, dtype=like.dtype, device=like.device)
-        U = xp.eye(d, k, dtype=like.dtype, device=like.device)
-        return Model(U, zeros[:k], zeros, c, self.units.free)
-
     def fitted(self, start: Model | TableFit, alpha: Alpha, tol: float = TOL) -> TableFit:
         """Return the fit of the rank of a model that is near it."""
-        if isinstance(start, Model):
-            start = self.at(start)
-        basis = start.basis
-        A, R = self.columns(basis), self.ridge(basis, alpha)
-        at = self._at(start.theta, basis, A, R)
-        linear = basis.rank in (0, self.Z.shape[1])
+        start = self.at(start) if isinstance(start, Model) else start
 
         def line(at: TableFit) -> Line[TableFit]:
-            C, ridge = (A, R) if linear else (self.columns(at.basis), self.ridge(at.basis, alpha))
-            step = self._step(at, C, ridge)
-            return lambda size: self._moved(at, size * step, C, ridge, alpha, linear)
+            A, R = self.columns(at.basis), self.ridge(at.basis, alpha)
+            h, slope = self.curvature(at.f), value_and_slope(self.loss, at.f, self.y)[1]
+            down = -(A.T @ (self.omega * slope) + R * at.theta)
+            step = cho_solve((self._factor(A, h, R), True), down, check_finite=False)
+            return lambda size: self._at(*self._cut_back(at.theta + size * step, at.basis), alpha)
 
-        return descended(at, line, tol)
+        return descended(self._at(start.theta, start.basis, alpha), line, tol)
 
     def at(self, model: Model) -> TableFit:
         """Return a model as the fit that it is, without penalties."""
         basis = self.basis(model)
-        A = self.columns(basis)
-        return self._at(self.theta_of(model, basis), basis, A, np.zeros(A.shape[1]))
+        return self._at(self.theta_of(model, basis), basis)
 
-    def _moved(
-        self,
-        at: TableFit,
-        step: np.ndarray,
-        A: np.ndarray,
-        R: np.ndarray,
-        alpha: Alpha,
-        linear: bool,
-    ) -> TableFit:
-        theta = at.theta + step
-        if linear:
-            return self._at(theta, at.basis, A, R)
-        model = self.model_of(theta, at.basis)
+    def _cut_back(self, theta: np.ndarray, basis: Basis) -> tuple[np.ndarray, Basis]:
+        """Return the nearest parameters of the rank, on their own tangent space."""
+        if basis.rank in (0, self.Z.shape[1]):
+            return theta, basis
+        model = self.model_of(theta, basis)
         basis = self.basis(model)
-        theta = self.theta_of(model, basis)
-        return self._at(theta, basis, self.columns(basis), self.ridge(basis, alpha))
+        return self.theta_of(model, basis), basis
 
-    def _at(self, theta: np.ndarray, basis: Basis, A: np.ndarray, R: np.ndarray) -> TableFit:
-        f = A @ theta
-        value = float(self.omega @ value_and_slope(self.loss, f, self.y)[0] + R @ theta**2)
+    def _at(self, theta: np.ndarray, basis: Basis, alpha: Alpha | None = None) -> TableFit:
+        f = self.columns(basis) @ theta
+        value = float(self.omega @ value_and_slope(self.loss, f, self.y)[0])
+        if alpha is not None:
+            value += float(self.ridge(basis, alpha) @ theta**2)
         return TableFit(basis, theta, f, value if np.isfinite(value) else np.inf, self)
-
-    def _step(self, at: TableFit, A: np.ndarray, R: np.ndarray) -> np.ndarray:
-        h, slope = self.curvature(at.f), value_and_slope(self.loss, at.f, self.y)[1]
-        down = -(A.T @ (self.omega * slope) + R * at.theta)
-        return np.asarray(cho_solve((self._factor(A, h, R), True), down, check_finite=False))
 
     def _factor(self, A: np.ndarray, h: np.ndarray, R: np.ndarray) -> np.ndarray:
         root = np.sqrt(self.omega * h)[:, None] * A
@@ -277,3 +268,19 @@ def _standardised(chunk: Chunk, units: Units) -> tuple[np.ndarray, np.ndarray, n
     y = to_numpy(chunk.y).astype(np.float64)
     omega = chunk.weights
     return Z, y, omega
+
+
+def descended(at: P, line: Callable[[P], Line[P]], tol: float) -> P:
+    """Return where Newton steps from a point end: where the objective falls by less than `tol`.
+
+    `line` returns the step that is to be taken from a point, and `tol` is relative.
+    """
+    for _ in range(STEPS):
+        ends = map(line(at), SIZES)
+        new = next((end for end in ends if end.objective < at.objective), None)
+        if new is None:
+            break
+        before, at = at, new
+        if before.objective - at.objective <= tol * at.objective:
+            break
+    return at

@@ -16,7 +16,8 @@ from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.losses import value_and_slope
 from quadlin.core.rows import Rows
-from quadlin.solve.choose.leave_one_out import residuals_and_leverages, residuals_by_rows
+from quadlin.solve.choose.expected_errors import LARGEST_LEVERAGE
+from quadlin.solve.choose.leave_one_out import inverses_of, residuals, residuals_by_rows
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.lowrank.evidence import RowKernel
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Alpha
@@ -44,11 +45,6 @@ class Repeated:
         whole = whole and float(weight.sum()) <= MOST_REPEATED
         return cls(weight if whole else np.ones_like(weight))
 
-    @property
-    def count(self) -> float:
-        """Return the number of rows with their repetitions."""
-        return float(self.times.sum())
-
     def deviance(self, rows: Rows, f: np.ndarray, loss: str) -> np.ndarray:
         """Return ω times the deviance of rows at f, each repetition on its own: a pass."""
         return self.deviances(*_targets(rows), f, loss)
@@ -71,8 +67,9 @@ class Repeated:
             solved, left = residuals_by_rows(gram, alpha)
             residual, leverage = solved[:, 0] / np.sqrt(weight), 1 - left[:, 0]
         else:
-            rows, units = working.rows, working.units
-            residual, leverage = residuals_and_leverages(rows, units, gram, alpha, working.weight)
+            inverses = inverses_of(working.units, gram, alpha, working.weight)
+            _, residual, leverage = (a[:, 0] for a in residuals(working.rows, inverses))
+            leverage = np.minimum(leverage, LARGEST_LEVERAGE)
         return np.asarray(z - residual / (1 - leverage / self.times))
 
 

@@ -12,7 +12,6 @@ Counts have Poisson's deviance (`losses`), h = eᶠ and targets g + (y − h)/h 
 constant is too far from them to begin with: the start is about the means (y + ȳ)/2.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -35,13 +34,14 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.solve.choose.candidates import NEAR
 from quadlin.solve.choose.choice import fit_choosing
-from quadlin.solve.fits.fit_state import FitState, fit_state
+from quadlin.solve.fits.fit_state import FitState, OnState, fit_state
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.polish import polish
 from quadlin.solve.lowrank.types import (
     FIXED,
     Automatic,
     Options,
+    Plan,
     Problem,
     Record,
     Solution,
@@ -52,7 +52,6 @@ from quadlin.solve.lowrank.types import (
 )
 from quadlin.solve.lowrank.whitening import Identity, Whitener, whitener
 
-OnStep = Callable[[FitState], bool] | None
 START_TOL = 1e-3  # of the least-squares fit that the logistic one starts from
 
 
@@ -170,30 +169,26 @@ class LogisticFit:
         return Working.about(model, self.rows, self.units, options.fit_intercept, self.loss)
 
     def least_squares(self, options: Options, automatic: Automatic) -> tuple[FitState, Options]:
-        """Fit the targets at the start; the options it returns are those of the fit to come."""
+        """Fit the targets at the start; the options it returns are those of the fit to come.
+
+        Labels as numbers, or the working targets about means half-way between the counts and their
+        mean.
+        """
         if self.loss == "poisson":
-            return self.least_squares_of_counts(options, automatic)
-        alpha = (options.alpha[0] / self.unit, options.alpha[1] / self.unit)
+            rows, surveyed, unit = self.working(None, options).rows, None, 1.0
+            make_units = replace(self.make_units, counts=False)
+        else:
+            rows, surveyed, unit = self.rows, self.surveyed, self.unit
+            make_units = Linearised(**vars(self.make_units))
+        alpha = (options.alpha[0] / unit, options.alpha[1] / unit)
         tol = max(START_TOL, options.tol)
         linear = replace(options, alpha=alpha, tol=tol, loss="squared")
-        make_units = Linearised(**vars(self.make_units))
-        args = (linear, make_units, self.seed, automatic)
-        state, chosen = fit_choosing(self.rows, *args, surveyed=self.surveyed)
-        finished(state)
+        plan = Plan(linear, make_units, self.seed, automatic)
+        state, chosen = fit_choosing(rows, plan, surveyed=surveyed)
         alpha = options.alpha  # as given: there and back, rounding may change it
         if automatic.alpha:
-            alpha = (chosen.alpha[0] * self.unit, chosen.alpha[1] * self.unit)
-        return state, replace(options, rank=chosen.rank, alpha=alpha)
-
-    def least_squares_of_counts(
-        self, options: Options, automatic: Automatic
-    ) -> tuple[FitState, Options]:
-        """Fit the working targets about means half-way between the counts and their mean."""
-        linear = replace(options, tol=max(START_TOL, options.tol), loss="squared")
-        make_units = replace(self.make_units, counts=False)
-        rows = self.working(None, options).rows
-        state, chosen = fit_choosing(rows, linear, make_units, self.seed, automatic)
-        return finished(state), replace(options, rank=chosen.rank, alpha=chosen.alpha)
+            alpha = (chosen.alpha[0] * unit, chosen.alpha[1] * unit)
+        return finished(state), replace(options, rank=chosen.rank, alpha=alpha)
 
     def start(self, options: Options) -> Model:
         """Return a model to start from: about that of smallest squared errors."""
@@ -208,7 +203,7 @@ class LogisticFit:
         return replace(model, s=model.s / root, w=model.w / root, c=c)
 
     def polished(
-        self, options: Options, start: Model, on_step: OnStep = None
+        self, options: Options, start: Model, on_step: OnState = None
     ) -> tuple[Solution, Whitener]:
         """Go down from a model to the optimum."""
         rng = np.random.default_rng(self.seed)

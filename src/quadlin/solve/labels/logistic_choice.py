@@ -15,23 +15,22 @@ agree to a low rank, and to anything but a constant. Counts are another matter (
 Where the parameters of a rank do not fit into a matrix, the least squares of the labels choose.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from quadlin.core.model import Model, constant_model, in_units, positive, with_rank
+from quadlin.core.model import Model, constant_model
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.core.units import Target, Units, UnitsMaker
+from quadlin.core.units import Target, Units
 from quadlin.solve.choose.choice import at_limit, fits
-from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.fits.fit_state import FitState, OnState, warm_start
 from quadlin.solve.labels.count_search import CountSearch
 from quadlin.solve.labels.logistic import LogisticFit
 from quadlin.solve.labels.logistic_search import LogisticSearch, floored
 from quadlin.solve.lowrank.row_hash import counted_once
 from quadlin.solve.lowrank.tangent_gram import Candidate
-from quadlin.solve.lowrank.types import Automatic, Options, Problem, Status
+from quadlin.solve.lowrank.types import Automatic, Options, Plan, Problem, Status
 from quadlin.solve.lowrank.whitening import Full, sharpened
 
 SPREADS, RIDGE_SPREADS, SAME_SPREAD = 5, 2, 1.3  # turns of φ, those by a ridge, what ends them
@@ -39,12 +38,9 @@ SPREADS, RIDGE_SPREADS, SAME_SPREAD = 5, 2, 1.3  # turns of φ, those by a ridge
 
 def fit_logistic(
     rows: Rows,
-    options: Options,
-    make_units: UnitsMaker,
-    seed: int,
-    automatic: Automatic,
+    plan: Plan,
     warm: FitState | None = None,
-    on_step: Callable[[FitState], bool] | None = None,
+    on_step: OnState = None,
     surveyed: Survey | None = None,
     begun: list[LogisticSearch] | None = None,
 ) -> tuple[FitState, Options]:
@@ -54,10 +50,10 @@ def fit_logistic(
     fit of them.
     """
     surveyed = survey(rows) if surveyed is None else surveyed
-    units = make_units(surveyed.features, surveyed.target)
+    units, options, automatic = plan.units(surveyed), plan.options, plan.automatic
     if options.loss == "poisson" and units.target.power:
-        units = replace(units, target=with_deviance(rows, units, options, seed))
-    fit = LogisticFit(rows, units, make_units, surveyed, seed, options.loss)
+        units = replace(units, target=with_deviance(rows, units, options, plan.seed))
+    fit = LogisticFit(rows, units, plan.make_units, surveyed, plan.seed, options.loss)
     if not units.target.power:  # one label only
         options = replace(options, rank=0) if automatic.rank else options
         return fit.constant(options, Status.converged), options
@@ -65,7 +61,7 @@ def fit_logistic(
         if automatic:
             options, start = chosen(fit, options, automatic, [] if begun is None else begun)
         else:
-            start = _warm_model(warm, units, options) or fit.start(options)
+            start = warm_start(warm, units, options) or fit.start(options)
     except InterruptedSearch as ended:
         return ended.best(fit, options)
     except KeyboardInterrupt:
@@ -80,14 +76,6 @@ def with_deviance(rows: Rows, units: Units, options: Options, seed: int) -> Targ
     problem = Problem(rows, units, options, np.random.default_rng(seed))
     sums = problem.sums(constant_model(units, 1, units.target.centre), squares=False)
     return units.target._replace(power=sums.loss / sums.weight)
-
-
-def _warm_model(warm: FitState | None, units: Units, options: Options) -> Model | None:
-    """Return the model to go on from, in the units and of the rank asked for."""
-    if warm is None or warm.model.w.shape != units.scale.shape:
-        return None
-    start = in_units(warm.model, warm.units, units)
-    return with_rank(positive(start) if options.psd else start, options.rank)
 
 
 def chosen(

@@ -5,18 +5,17 @@ from math import exp, inf, log
 
 import numpy as np
 
-from quadlin.core.arrays import namespace
-from quadlin.core.model import Model, with_rank
+from quadlin.core.model import Model, constant_model, with_rank
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.candidates import BEGIN, FIRST, LOOSE_STEPS, LOOSE_TOL, SECOND
 from quadlin.solve.choose.leave_one_out import CLEARLY, LIKELY, surely_less
-from quadlin.solve.choose.left_out_errors import CONSTANT
-from quadlin.solve.choose.penalty_posterior import MOST, Point, posterior_of
+from quadlin.solve.choose.linear_choice import CONSTANT
+from quadlin.solve.choose.penalty_posterior import MOST, Lattice, posterior_of
 from quadlin.solve.choose.penalty_search import maximised
 from quadlin.solve.choose.rank_climb import CLEAR
 from quadlin.solve.labels.label_table import LabelTable, TableFit
 from quadlin.solve.labels.left_out_deviance import Repeated, linear_model
-from quadlin.solve.labels.logistic import LogisticFit, Working
+from quadlin.solve.labels.logistic import LogisticFit
 from quadlin.solve.lowrank.evidence import ColumnGram, Evidence, RowKernel
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
@@ -163,32 +162,24 @@ class LogisticSearch(RankSearch):
         if table is None or k not in (0, self.d) or candidate.model is None:
             return candidate, candidate.evidence
         if k not in self.posteriors:
-            fits: dict[Point, TableFit] = {}
 
-            def log_evidence(log_alpha: np.ndarray, point: Point, source: Point | None) -> float:
-                alpha = exp(log_alpha[0]), exp(log_alpha[-1])
-                assert table is not None
-                start = begin if source is None else fits[source]
-                fits[point] = table.fitted(start, alpha, LATTICE_TOL)
-                f = table.left_out(fits[point], alpha, self.repeated.times)
+            def look(alpha: Alpha, near: TableFit) -> tuple[TableFit, float]:
+                fit = table.fitted(near, alpha, LATTICE_TOL)
+                f = table.left_out(fit, alpha, self.repeated.times)
                 left_out = self.repeated.deviances(table.y, table.omega, f, table.loss).sum() / 2
-                return (table.evidence(fits[point], alpha) - float(left_out)) / 2
+                return fit, (table.evidence(fit, alpha) - float(left_out)) / 2
 
-            begin = table.at(candidate.model)
             starts = [np.log(candidate.alpha if k else candidate.alpha[:1])]
             fine = candidate.parameters <= FINE
             if k and fine:  # what is exact has a peak of its own, far below
                 starts.append(np.array([starts[0][0], LOW + log(self.weight)]))
-            widest = np.log(np.maximum(floored((0.0, 0.0), self.d, k), 1e-300)).tolist()
+            widest = floored((0.0, 0.0), self.d, k)
+            lattice = Lattice(self.weight, widest, *(LATTICE if fine else COARSE_LATTICE))
             least = -inf if not k else self.posterior(self.ridge())[1]
-            args = (self.weight, widest, *(LATTICE if fine else COARSE_LATTICE), least)
-            posterior = posterior_of(log_evidence, starts, *args)
-            alpha = exp(posterior.log_alpha[0]), exp(posterior.log_alpha[-1])
-            model = table.fitted(candidate.model, alpha, TABLE_TOL).model
-            self.posteriors[k] = (
-                replace(candidate, alpha=alpha, model=model),
-                posterior.log_evidence,
-            )
+            posterior = posterior_of(look, table.at(candidate.model), starts, lattice, least)
+            model = table.fitted(candidate.model, posterior.alpha, TABLE_TOL).model
+            best = replace(candidate, alpha=posterior.alpha, model=model)
+            self.posteriors[k] = best, posterior.log_evidence
         return self.posteriors[k]
 
     def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
@@ -249,7 +240,7 @@ class LogisticSearch(RankSearch):
             f = table.left_out(table.at(model), alpha, self.repeated.times)
             return self.repeated.deviances(table.y, table.omega, f, table.loss)
         working = self.fit_of.working(model, self.options)
-        gram = self.about(working, candidate.rank, model)
+        gram = linear_model(working, model.U, self.options, self.n_rows)
         f = self.repeated.predictions(working, gram, alpha)
         return self.repeated.deviance(self.rows, f, self.fit_of.loss)
 
@@ -265,7 +256,8 @@ class LogisticSearch(RankSearch):
         """Fit a rank with given penalties, outright where that is cheap."""
         table = self.table_for(options.rank)
         if table is not None and (model is not None or options.rank in (0, self.d)):
-            model = table.start(options.rank) if model is None else model
+            if model is None:
+                model = constant_model(self.units, options.rank, self.units.target.centre)
             return table.fitted(model, options.alpha, TABLE_TOL).model
         model = self.fit_of.start(options) if model is None else model
         return finished(self.fit_of.polished(options, model)[0]).model
@@ -286,12 +278,6 @@ class LogisticSearch(RankSearch):
             return tangent, replace(tangent.centred(weight), noise=1.0), excess - log(weight) / 2
         working = self.fit_of.working(model, self.options)
         self.last_loss = working.loss / self.fit_of.surveyed.tally.weight
-        gram = self.about(working, k, model)
+        gram = linear_model(working, model.U, self.options, self.n_rows)
         linear = gram if isinstance(gram, RowKernel) else gram.centred(working.weight)
         return gram, replace(linear, noise=1.0), working.excess - log(working.weight) / 2
-
-    def about(self, working: Working, k: int, model: Model) -> TangentGram | RowKernel:
-        """Return the linear model of a rank about a fit."""
-        U, xp = model.U, namespace(model.U)
-        U = U if 0 < k < self.d else xp.eye(self.d, k, dtype=U.dtype, device=U.device)
-        return linear_model(working, U, self.options, self.n_rows)

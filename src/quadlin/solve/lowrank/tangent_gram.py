@@ -5,10 +5,9 @@ contains M, so on it the model is linear in its parameters. With k = 0 it is rid
 and with k = d ridge regression on all products of two features.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from quadlin.solve.lowrank.exact import EXACT_ENTRIES, Alpha, Exact, dense
 from quadlin.solve.lowrank.types import Options
 from quadlin.solve.lowrank.whitening import Covariance
 
-Part = TypeVar("Part", bound=Additive)
 MARGIN = 2.0  # of log evidence, to accept a quadratic part: pure noise reaches it once in 20 tables
 CACHED_ENTRIES = 1 << 18  # of columns at a time: more would not stay in the cache
 
@@ -95,15 +93,9 @@ class Products(Additive):
 
 def products(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Products:
     """Sum over one chunk, in float64."""
-    return in_parts(_products, chunk, units, options, basis)
-
-
-def in_parts(
-    fn: Callable[..., Part], chunk: Chunk, units: Units, options: Options, basis: Basis, *more: Any
-) -> Part:
-    """Sum over one chunk in small parts, since there are many more columns than features."""
-    params = (units, options, basis, *more)
-    return folded(fn, chunk_parts(chunk, basis), params)[0]  # type: ignore[return-value]
+    # In small parts, since there are many more columns than features.
+    parts = chunk_parts(chunk, basis)
+    return folded(_products, parts, (units, options, basis))[0]  # type: ignore[return-value]
 
 
 def chunk_parts(chunk: Chunk, basis: Basis) -> Iterator[Chunk]:
@@ -233,6 +225,11 @@ class Candidate:
     noise: float  # σ², of the standardised target
     gram: TangentGram | RowKernel  # that the evidence came from
     model: Model | None = None  # where it was fitted to get there
+
+    @property
+    def key(self) -> tuple[int, Alpha]:
+        """Return what tells candidates of the same rows apart."""
+        return self.rank, self.alpha
 
     @property
     def parameters(self) -> int:

@@ -1,8 +1,8 @@
 """The arguments and results of a fit: options, rows and units, history, status."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -10,9 +10,10 @@ from quadlin.core.arrays import Array, namespace
 from quadlin.core.losses import curvature
 from quadlin.core.messages import Message, Phrase
 from quadlin.core.model import Model, Steps
+from quadlin.core.moments import Survey
 from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, change_sums, residual_sums
-from quadlin.core.units import Units
+from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.lowrank import step_length
 
 EXACT = 1e-20  # of the loss of the constant model: a smaller loss counts as zero
@@ -136,6 +137,28 @@ class Automatic:
 
 
 FIXED = Automatic()  # nothing is left to choose
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How rows are fitted, with or without pairs."""
+
+    options: Options
+    make_units: UnitsMaker
+    seed: int
+    automatic: Automatic = FIXED
+
+    def having(self, **options: Any) -> "Plan":
+        """Return the plan with other options."""
+        return replace(self, options=replace(self.options, **options))
+
+    def of_rank(self, rank: int) -> "Plan":
+        """Return the plan with a given rank."""
+        return replace(self.having(rank=rank), automatic=Automatic(False, self.automatic.alpha))
+
+    def units(self, surveyed: Survey) -> Units:
+        """Return the units for rows of these moments."""
+        return self.make_units(surveyed.features, surveyed.target)
 
 
 @dataclass(frozen=True)

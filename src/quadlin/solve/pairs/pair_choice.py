@@ -155,7 +155,9 @@ class Stepwise:
         index = self.columns(current.taken)
         if not len(index):
             return None
-        inverse, gamma = self._solved(index)
+        root = self._inverse_root(index)
+        inverse = root @ root.T
+        gamma = inverse @ self.gram[index, -1]
         place = {c: m for m, c in enumerate(index)}
         missed = []
         for g in current.taken:
@@ -271,27 +273,17 @@ class Stepwise:
         basis = root.T @ self.gram[index]
         return self.gram - basis.T @ basis, root.shape[1]
 
-    def _solved(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the inverse Gram matrix of some columns and their coefficients."""
-        root = self._inverse_root(index)
-        inverse = root @ root.T
-        return inverse, inverse @ self.gram[index, -1]
-
     def _inverse_root(self, index: np.ndarray) -> np.ndarray:
         """Return R with R Rᵀ the pseudo-inverse of the Gram matrix of some columns."""
         key = index.tobytes()
         if key not in self._roots:
             if len(self._roots) >= KEPT_ROOTS:
                 self._roots.clear()
-            self._roots[key] = self._new_inverse_root(index)
+            size = np.sqrt(np.maximum(np.diag(self.gram)[index], 1e-300))
+            values, V = np.linalg.eigh(self.gram[np.ix_(index, index)] / np.outer(size, size))
+            seen = values > COLLINEAR
+            self._roots[key] = V[:, seen] / np.sqrt(values[seen]) / size[:, None]
         return self._roots[key]
-
-    def _new_inverse_root(self, index: np.ndarray) -> np.ndarray:
-        size = np.sqrt(np.maximum(np.diag(self.gram)[index], 1e-300))
-        values, vectors = np.linalg.eigh(self.gram[np.ix_(index, index)] / np.outer(size, size))
-        seen = values > COLLINEAR
-        root: np.ndarray = vectors[:, seen] / np.sqrt(values[seen]) / size[:, None]
-        return root
 
 
 def _best(values: np.ndarray) -> int:

@@ -1,6 +1,11 @@
-"""What a search for pairs returns, and how sure the rows are of it: robust standard errors."""
+r"""What a search for pairs returns, and how sure the rows are of it: robust standard errors.
 
-from collections.abc import Sequence
+The leverage of a row is that without products, which is the same for all of them, and what the
+products add: tᵀSt with t the row of the products less their projections, S the inverse of their
+Gram matrix.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -8,15 +13,94 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtr
 
-from quadlin.core.arrays import to_numpy
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive
 from quadlin.solve.pairs.pair_choice import PairChoice, Stepwise
-from quadlin.solve.pairs.pair_projection import Coefficients
-from quadlin.solve.pairs.pair_scores import Scores
-from quadlin.solve.pairs.pair_sums import RegressionColumns
+from quadlin.solve.pairs.pair_regression import Coefficients, Projected
+from quadlin.solve.pairs.pair_sums import DenseRows, RegressionColumns, total
 
 Pair = tuple[int, int]
+Group = tuple[int, ...]  # products that are taken together: positions i·d + j, i ≤ j
 LEAST_FREEDOM = 0.1
 EXCHANGEABLE = 6.0  # a difference of the criterion that is no strong evidence, 2·log(20)
+
+
+class Regressed(NamedTuple):
+    """A regression with products."""
+
+    columns: RegressionColumns
+    fit: Coefficients
+
+
+class Listed(NamedTuple):
+    """Groups of products that may be taken, and what chooses among them."""
+
+    groups: list[Group]
+    i: np.ndarray  # of the products of all groups, each once, in order
+    j: np.ndarray
+    projected: Projected
+    step: Stepwise
+
+    def places(self, groups: Iterable[Group]) -> list[int]:
+        """Return the positions of groups."""
+        return [self.groups.index(group) for group in groups]
+
+    def regressed(self, columns: RegressionColumns, choice: PairChoice) -> Regressed:
+        """Return the regression with a choice."""
+        index = self.step.columns(choice.taken)
+        return Regressed(
+            columns.with_pairs(self.i[index], self.j[index]), self.projected.solved(index)
+        )
+
+
+@dataclass(frozen=True)
+class PairFit:
+    """The pairs taken, by order of entry, and the regression they are taken into."""
+
+    i: np.ndarray  # (m,), i ≤ j
+    j: np.ndarray  # (m,)
+    coef: np.ndarray  # (m,), of z_i·z_j
+    entry: np.ndarray  # (m,), in which step each entered, from 1
+    errors: "RobustErrors"  # as if the pairs had been given
+    columns: RegressionColumns
+    beta: np.ndarray  # of all columns: 1, features, tangent, products
+    inverse: np.ndarray  # (m, m), of the Gram matrix of the products beside all else
+    noise: float  # variance of that of a row of weight 1
+    left: float  # rows beyond the parameters
+    step: Stepwise
+    choice: PairChoice  # the pairs and blocks that were taken, of those that were looked at
+    looked: Sequence[Pair]  # at: of each group of one product; of others the first
+    at_limit: bool  # whether no more could be taken
+
+    @cached_property
+    def path(self) -> tuple[PairChoice, ...]:
+        """Return the choices of the first 0, 1, … of what was taken."""
+        taken = self.choice.taken
+        return tuple(self.step.judged(taken[:m]) for m in range(len(taken) + 1))
+
+    @cached_property
+    def exchangeable(self) -> tuple[tuple[Pair, Pair, float], ...]:
+        """Return a pair, one that is as good, and what that costs, of each pair."""
+        groups = self.step.groups
+        return tuple(
+            (self.looked[g], self.looked[other], cost)
+            for g, others in self.step.exchanges(self.choice, EXCHANGEABLE).items()
+            if len(groups[g]) == 1
+            for other, cost in others
+            if len(groups[other]) == 1
+        )
+
+
+@dataclass(frozen=True)
+class Scores(Additive):
+    """What the residual says of every product, and how sure the rows are of the products taken."""
+
+    loss: float  # Σω r²
+    moments: Array  # (d, d), Σω r z_i z_j
+    spread: Array  # (m,), Σω (a_m r / (1 − h))², a_m the influence of a row on β_m, h its leverage
+    squares: Array  # (m,), Σω a_m²
+    fourths: Array  # (m,), Σω a_m⁴
 
 
 @dataclass(frozen=True)
@@ -48,101 +132,44 @@ class RobustErrors:
         return tail
 
 
-class Regressed(NamedTuple):
-    """A regression with products."""
+def scores(
+    chunk_and_leverages: tuple[Chunk, np.ndarray],
+    columns: RegressionColumns,
+    fit: Coefficients,
+    look: bool,
+) -> Scores:
+    """Sum over one chunk, with the leverages of its rows without products.
 
-    columns: RegressionColumns
-    fit: Coefficients
+    Moments are summed to `look` at all products; else only errors are.
+    """
 
+    def of(piece: DenseRows) -> Scores:
+        r, influence, leverage = _influences(piece, fit)
+        left_out = r / (1 - namespace(r).clip(leverage, max=1 - 1e-9))  # of a fit without the row
+        squared, omega = influence**2, piece.omega
+        spread, squares = (omega * left_out**2) @ squared, omega @ squared
+        return Scores(*piece.moments(r, look), spread, squares, omega @ squared**2)
 
-@dataclass(frozen=True)
-class PairSteps:
-    """The steps of a search, which are looked at where pairs are reported."""
-
-    step: Stepwise
-    choice: PairChoice
-    pairs: Sequence[Pair]  # of each group of one product; of others the first
-
-    @cached_property
-    def path(self) -> tuple[PairChoice, ...]:
-        """Return the choices of the first 0, 1, … of what was taken."""
-        taken = self.choice.taken
-        return tuple(self.step.judged(taken[:m]) for m in range(len(taken) + 1))
-
-    @cached_property
-    def exchangeable(self) -> tuple[tuple[Pair, Pair, float], ...]:
-        """Return a pair, one that is as good, and what that costs, of each pair."""
-        groups = self.step.groups
-        return tuple(
-            (self.pairs[g], self.pairs[other], cost)
-            for g, others in self.step.exchanges(self.choice, EXCHANGEABLE).items()
-            if len(groups[g]) == 1
-            for other, cost in others
-            if len(groups[other]) == 1
-        )
+    return total(of(piece) for piece in columns.pieces(*chunk_and_leverages))
 
 
-@dataclass(frozen=True)
-class PairFit:
-    """The pairs taken, by order of entry, and the regression they are taken into."""
+def left_out_squares(
+    chunk_and_leverages: tuple[Chunk, np.ndarray], columns: RegressionColumns, fit: Coefficients
+) -> list[np.ndarray]:
+    """Return ωe² of the rows of positive weight, given their leverages without products."""
 
-    i: np.ndarray  # (m,), i ≤ j
-    j: np.ndarray  # (m,)
-    coef: np.ndarray  # (m,), of z_i·z_j
-    entry: np.ndarray  # (m,), in which step each entered, from 1
-    errors: RobustErrors  # as if the pairs had been given
-    columns: RegressionColumns
-    beta: np.ndarray  # of all columns: 1, features, tangent, products
-    taken: int  # pairs and blocks
-    dof: int  # their parameters
-    loss: float  # Σω r², with the penalty
-    criterion: float
-    at_limit: bool  # whether no more could be taken
-    steps: PairSteps
-    inverse: np.ndarray  # (m, m), of the Gram matrix of the products beside all else
-    noise: float  # variance of that of a row of weight 1
-    left: float  # rows beyond the parameters
+    def of(piece: DenseRows) -> np.ndarray:
+        r, _, leverage = _influences(piece, fit)
+        share = namespace(r).clip(piece.omega * leverage, max=1 - 1e-9)
+        return to_numpy(piece.omega * (r / (1 - share)) ** 2)[to_numpy(piece.omega) > 0]
 
-    @classmethod
-    def of(
-        cls,
-        regression: Regressed,
-        errors: RobustErrors,
-        steps: PairSteps,
-        noise: float | None,
-        freedom: float,
-        most: int = 0,
-    ) -> "PairFit":
-        """Return what a search has taken, of `most` pairs, with as much freedom without any."""
-        (columns, fit), choice = regression, steps.choice
-        at, taken, left = columns.features, choice.taken, freedom - choice.dof
-        order = [*enumerate((steps.step.groups[g] for g in taken), 1)]
-        entry = {c: m for m, group in reversed(order) for c in group}
-        return cls(
-            at[columns.i],
-            at[columns.j],
-            fit.beta[columns.base :],
-            np.array([entry[c] for c in steps.step.columns(taken)], dtype=np.int64),
-            errors,
-            columns,
-            fit.beta,
-            len(taken),
-            choice.dof,
-            choice.loss,
-            choice.value,
-            0 < most <= len(taken),
-            steps,
-            fit.inverse,
-            noise or choice.loss / max(left, 1.0),
-            left,
-        )
+    return [of(piece) for piece in columns.pieces(*chunk_and_leverages)]
 
-    @property
-    def path(self) -> tuple[PairChoice, ...]:
-        """Return the choices of the first 0, 1, … of what was taken."""
-        return self.steps.path
 
-    @property
-    def exchangeable(self) -> tuple[tuple[Pair, Pair, float], ...]:
-        """Return a pair, one that is as good, and what that costs, of each pair."""
-        return self.steps.exchangeable
+def _influences(piece: DenseRows, fit: Coefficients) -> tuple[Array, Array, Array]:
+    """Return the residuals, the influences of rows on products, and leverages with products."""
+    A, xp = piece.A, namespace(piece.A)
+    apart, inverse = (xp.asarray(a, device=A.device) for a in (fit.apart, fit.inverse))
+    left = A @ apart
+    influence = left @ inverse
+    return piece.residual(fit.beta), influence, piece.numbers + xp.sum(left * influence, axis=1)

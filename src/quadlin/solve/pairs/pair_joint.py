@@ -6,17 +6,16 @@ from functools import cached_property
 
 import numpy as np
 
-from quadlin.core.arrays import Array, lead, namespace, to_numpy
+from quadlin.core.arrays import lead, to_numpy
 from quadlin.core.model import Model
 from quadlin.solve.lowrank.gauss_newton import BACKTRACKS
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.types import Options, finished
 from quadlin.solve.pairs.pair_fit import PairFit
-from quadlin.solve.pairs.pair_projection import JITTER
-from quadlin.solve.pairs.pair_regression import PairRegression
+from quadlin.solve.pairs.pair_regression import JITTER, PairRegression
 from quadlin.solve.pairs.pair_search import PairSearch
 from quadlin.solve.pairs.pair_sums import RegressionColumns
-from quadlin.solve.pairs.pair_terms import PairTerms, less_pairs
+from quadlin.solve.pairs.pair_terms import PairTerms, less_pairs, with_arrays
 
 STEPS, TOL = 20, 1e-9  # of the joint fit; the relative change of the objective that ends it
 CHOICES = 4  # of pairs beside L, each after a joint fit
@@ -58,7 +57,8 @@ class Joint:
     def cost(self) -> float:
         """Return what the criterion charges for the products, whatever they explain."""
         criterion = self.search.criterion
-        return criterion(1.0, self.fit.dof, self.fit.taken) - criterion(1.0, 0, 0)
+        choice = self.fit.choice
+        return criterion(1.0, choice.dof, len(choice.taken)) - criterion(1.0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,6 @@ def stepped(columns: RegressionColumns, beta: np.ndarray, size: float = 1.0) -> 
     `size` is how far L goes.
     """
     model, q = columns.model, len(columns.features)
-    xp = namespace(model.U)
     U, s, w = (to_numpy(a).astype(float) for a in (model.U, model.s, model.w))
     (d, k), free = U.shape, to_numpy(model.free).astype(float)
     w[columns.features] += beta[1 : q + 1]
@@ -111,11 +110,7 @@ def stepped(columns: RegressionColumns, beta: np.ndarray, size: float = 1.0) -> 
         values, vectors = lead((B * s) @ B.T + B @ T.T + T @ B.T, k)
         before, U, s = free @ (U * U) @ s, basis @ vectors, values
         c = c + free @ (U * U) @ s - before  # c is the mean of f; the columns were not centred
-
-    def like(v: np.ndarray) -> Array:
-        return xp.asarray(v, dtype=model.U.dtype, device=model.U.device)
-
-    return replace(model, U=like(U), s=like(s), w=like(w), c=float(c))
+    return with_arrays(model, float(c), U=U, s=s, w=w)
 
 
 def joined(joint: Joint, options: Options, seed: int) -> Joint:

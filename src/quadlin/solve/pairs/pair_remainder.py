@@ -15,8 +15,13 @@ from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, height
 from quadlin.core.rows import Rows
-from quadlin.solve.lowrank.row_hash import row_hash
-from quadlin.solve.pairs.pair_sums import RegressionColumns, residual_squares
+from quadlin.solve.pairs.pair_sums import (
+    DenseRows,
+    RegressionColumns,
+    random_signs,
+    residual_squares,
+    total,
+)
 
 BOUND = 2.5  # standard deviations at which whitened features and residuals end
 SD_PER_MEDIAN = 1.4826  # of the absolute value of a normal number
@@ -134,24 +139,20 @@ def bounded_moments(
     Residuals end at ±edge, and whitened features at ±BOUND.
     """
     chunk, numbers = numbered
-    signs = np.ones(len(numbers))
-    if salt is not None:
-        signs = np.where(row_hash(np.asarray(numbers), salt) < 2**63, 1.0, -1.0)
-    sums = []
-    for Z, A, response, omega, sign in columns.pieces_beside(chunk, signs):
-        xp = namespace(Z)
-        e = xp.clip(response - A @ xp.asarray(beta, device=A.device), min=-edge, max=edge)
-        e = sign * e
+    signs = np.ones(len(numbers)) if salt is None else random_signs(numbers, salt)
+
+    def of(piece: DenseRows) -> BoundedMoments:
+        Z, omega, xp = piece.Z, piece.omega, namespace(piece.Z)
+        e = piece.numbers * xp.clip(piece.residual(beta), min=-edge, max=edge)
         V = xp.clip(Z @ xp.asarray(whitener, device=Z.device), min=-BOUND, max=BOUND)
         weighted, squares = omega[:, None] * V, V * V
-        sums.append(
-            BoundedMoments(
-                float(xp.sum(omega)),
-                float(xp.sum(omega * e)),
-                float(xp.sum(omega * e * e)),
-                weighted.T @ V,
-                squares.T @ (weighted * V),
-                (e[:, None] * weighted).T @ V,
-            )
+        return BoundedMoments(
+            float(xp.sum(omega)),
+            float(xp.sum(omega * e)),
+            float(xp.sum(omega * e * e)),
+            weighted.T @ V,
+            squares.T @ (weighted * V),
+            (e[:, None] * weighted).T @ V,
         )
-    return sum(sums[1:], sums[0])
+
+    return total(of(piece) for piece in columns.pieces(chunk, signs))

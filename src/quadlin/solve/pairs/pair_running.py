@@ -18,8 +18,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units, watchful_scale
 from quadlin.solve.lowrank.levels import Fields, settled
 from quadlin.solve.pairs.pair_joint import Joint, stepped
-from quadlin.solve.pairs.pair_projection import Penalty
-from quadlin.solve.pairs.pair_regression import MOST_FEATURES, MOST_TANGENT
+from quadlin.solve.pairs.pair_regression import MOST_FEATURES, MOST_TANGENT, Penalty
 from quadlin.solve.pairs.pair_sums import LabelGram, RegressionColumns, joint_gram, label_gram
 from quadlin.solve.pairs.pair_terms import PairTerms, Parts, whole
 

@@ -9,16 +9,14 @@ import numpy as np
 
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.solve.pairs.pair_choice import Criterion
+from quadlin.solve.pairs.pair_fit import Group, Scores
 from quadlin.solve.pairs.pair_remainder import uncorrelated
-from quadlin.solve.pairs.pair_scores import Scores
 from quadlin.solve.pairs.pair_sums import FirstLook, ProductMoments
 
 SHORTLIST, BLOCKS = 48, 4  # products, and blocks of them, that are looked at in a round
 WORTH_A_LOOK = 0.5  # of the t² for entry, since only two features are projected out here
 NEW = 1e-6  # of a product's power: what must be left of it beside its features
 EDGE = 3.3  # · d^(-1/6) beyond 2√d: noise gets there once in a thousand draws (Tracy–Widom)
-
-Group = tuple[int, ...]  # products that are taken together: positions i·d + j, i ≤ j
 
 
 @dataclass(frozen=True)
@@ -102,13 +100,12 @@ class Screen:
     def shortlist(
         self,
         score: Scores | FirstLook,
-        rows: float,
         criterion: Criterion,
         taken: int,
         share: float = WORTH_A_LOOK,
     ) -> list[Group]:
         """Return products, and blocks of products, with large moments of the residual."""
-        t2 = self._t2(score, rows, criterion)
+        t2 = self._t2(score, criterion)
         least = share * criterion.entry(taken)
         flat = np.flatnonzero(np.triu(t2).ravel() > least)
         flat = flat[np.argsort(-t2.ravel()[flat], kind="stable")[:SHORTLIST]]
@@ -117,12 +114,12 @@ class Screen:
         worth = [(-float(gains[b]), self._group(*self.blocks.features(int(b)))) for b in some]
         return [(int(p),) for p in flat] + [group for _, group in sorted(worth)[:BLOCKS]]
 
-    def largest(self, score: Scores | FirstLook, rows: float, criterion: Criterion) -> float:
+    def largest(self, score: Scores | FirstLook, criterion: Criterion) -> float:
         """Return the largest t² of a product."""
-        return float(self._t2(score, rows, criterion).max(initial=0.0))
+        return float(self._t2(score, criterion).max(initial=0.0))
 
-    def _t2(self, score: Scores | FirstLook, rows: float, criterion: Criterion) -> np.ndarray:
-        noise = criterion.noise or max(score.loss / rows, 1e-300)
+    def _t2(self, score: Scores | FirstLook, criterion: Criterion) -> np.ndarray:
+        noise = criterion.noise or max(score.loss / criterion.rows, 1e-300)
         return np.where(self.allowed, to_numpy(score.moments) ** 2 / (noise * self.left), 0.0)
 
     @property

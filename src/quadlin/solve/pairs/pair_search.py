@@ -21,12 +21,19 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion, PairChoice, Stepwise
-from quadlin.solve.pairs.pair_fit import PairFit, PairSteps, Regressed, RobustErrors
-from quadlin.solve.pairs.pair_projection import Projected
+from quadlin.solve.pairs.pair_fit import (
+    Group,
+    Listed,
+    PairFit,
+    Regressed,
+    RobustErrors,
+    Scores,
+    left_out_squares,
+    scores,
+)
 from quadlin.solve.pairs.pair_regression import PairRegression
 from quadlin.solve.pairs.pair_remainder import Remainder
-from quadlin.solve.pairs.pair_scores import Scores, left_out_squares, scores
-from quadlin.solve.pairs.pair_screen import Group, Screen
+from quadlin.solve.pairs.pair_screen import Screen
 from quadlin.solve.pairs.pair_sums import (
     ProductMoments,
     another_look,
@@ -102,40 +109,34 @@ class PairSearch(PairRegression):
         many were refused since a few rows carry them, none is taken.
         """
         most = min(MOST_PAIRS, int(self.freedom // FEWEST)) if most is None else most
-        shortlist, banned, looks = (
-            [*self.seen.shortlist],
-            dict.fromkeys(self.seen.banned, 0.0),
-            True,
-        )
-        step, projected = self._stepwise(shortlist)
-        choice = step.judged(())
+        banned, looks = dict.fromkeys(self.seen.banned, 0.0), True
+        listed = self._listed(self.seen.shortlist)
+        choice = listed.step.judged(())
         enough = self.freedom < FEWEST or choice.loss <= SMALLEST * self.power
-        places = [shortlist.index(group) for group in banned]
-        choice = choice if enough else step.run((), places, most)
-        self.regression = self._regressed(step, projected, choice, shortlist)
+        choice = choice if enough else listed.step.run((), listed.places(banned), most)
+        self.regression = listed.regressed(self.columns, choice)
         self.score = self._scored(self.regression)
         for _ in range(0 if enough else ROUNDS):
-            taken, new = [shortlist[g] for g in choice.taken], list[Group]()
+            taken, new = [listed.groups[g] for g in choice.taken], list[Group]()
             if looks and len(taken) < most:
-                look = self.screen.shortlist(self.score, self.freedom, self.criterion, len(taken))
-                new = [group for group in look if group not in shortlist]
-            doubtful = {} if new else self._doubtful(step, choice)
+                look = self.screen.shortlist(self.score, self.criterion, len(taken))
+                new = [group for group in look if group not in listed.groups]
+            doubtful = {} if new else self._doubtful(listed.step, choice)
             if looks and not (new or doubtful):
                 break
             many = few and doubtful and not banned
             if many and (len(taken) > self.d / 2 or self.looks_low_rank(CLEAR)):
                 break
             if new:
-                shortlist = sorted({*shortlist, *new})
-                step, projected = self._stepwise(shortlist)
-            banned |= {shortlist[g]: carriers for g, carriers in doubtful.items()}
+                listed = self._listed(sorted({*listed.groups, *new}))
+            banned |= {listed.groups[g]: carriers for g, carriers in doubtful.items()}
             hopeless = few and len(banned) > self.d / 2  # a few rows carry whatever is taken
             if hopeless:
-                choice = step.judged(())
+                choice = listed.step.judged(())
             elif new or doubtful:
-                start = [shortlist.index(group) for group in taken if group not in banned]
-                choice = step.run(start, [shortlist.index(group) for group in banned], most)
-            self.regression = self._regressed(step, projected, choice, shortlist)
+                start = listed.places(group for group in taken if group not in banned)
+                choice = listed.step.run(start, listed.places(banned), most)
+            self.regression = listed.regressed(self.columns, choice)
             looks = hopeless or not doubtful  # at others, once nothing that is taken is doubtful
             self.score = self._scored(self.regression, looks)
             if hopeless:
@@ -143,9 +144,9 @@ class PairSearch(PairRegression):
         if not looks:
             self.score = self._scored(self.regression)
         always = (group for group, carriers in banned.items() if carriers < FEW_CARRIERS)
-        self.seen = SeenProducts(tuple(shortlist), frozenset(always))
+        self.seen = SeenProducts(tuple(listed.groups), frozenset(always))
         errors = RobustErrors.of(self.score, self.criterion.noise)
-        return self._fit(self.regression, errors, step, choice, shortlist, most)
+        return self._fit(self.regression, errors, listed, choice, most)
 
     def left_out_squares(self) -> np.ndarray:
         """Return ωe² of each row of positive weight, left out of the last regression: a pass."""
@@ -166,15 +167,17 @@ class PairSearch(PairRegression):
     def _given(
         self, i: np.ndarray, j: np.ndarray, entry: np.ndarray, errors: RobustErrors | None
     ) -> PairFit:
-        shortlist = self._together(i, j, entry)
-        step, projected = self._stepwise(shortlist)
-        choice = step.judged(tuple(range(len(shortlist))))
-        regression = self._regressed(step, projected, choice, shortlist)
+        first, second = self.among(i, j)
+        flat = first * self.d + second
+        together = (flat[entry == step] for step in np.unique(entry))
+        listed = self._listed([tuple(sorted(group.tolist())) for group in together])
+        choice = listed.step.judged(tuple(range(len(listed.groups))))
+        regression = listed.regressed(self.columns, choice)
         if errors is None:
             errors = RobustErrors.of(self._scored(regression, False), self.criterion.noise)
         else:
             self.regression = regression  # beside an L that has moved
-        return self._fit(regression, errors, step, choice, shortlist)
+        return self._fit(regression, errors, listed, choice)
 
     def _scored(self, regression: Regressed, look: bool = True) -> Scores:
         """Return the errors of products and, to `look` at all others, what is left: a pass."""
@@ -186,12 +189,6 @@ class PairSearch(PairRegression):
         none = np.zeros(0)
         left = self.rows.reduce(another_look, columns, fit.beta)
         return Scores(left.loss, left.moments, none, none, none)
-
-    def _together(self, i: np.ndarray, j: np.ndarray, entry: np.ndarray) -> list[Group]:
-        """Return products, by the positions of their features, as groups that enter together."""
-        first, second = self.among(i, j)
-        flat = first * self.d + second
-        return [tuple(sorted(flat[entry == step].tolist())) for step in np.unique(entry)]
 
     def looks_low_rank(self, clear: float = inf) -> bool:
         """Tell whether something of low rank is left in the last residual: up to five passes.
@@ -261,33 +258,37 @@ class PairSearch(PairRegression):
         self,
         regression: Regressed,
         errors: RobustErrors,
-        step: Stepwise,
+        listed: Listed,
         choice: PairChoice,
-        shortlist: Sequence[Group],
         most: int = 0,
     ) -> PairFit:
-        at = regression.columns.features
-        pairs = [tuple(at[[*divmod(group[0], self.d)]].tolist()) for group in shortlist]
-        steps, noise = PairSteps(step, choice, pairs), self.criterion.noise
-        return PairFit.of(regression, errors, steps, noise, self.freedom, most)
+        """Return what a search has taken, of `most` pairs."""
+        (columns, fit), at, step = regression, self.columns.features, listed.step
+        order = [*enumerate((step.groups[g] for g in choice.taken), 1)]
+        entry = {c: m for m, group in reversed(order) for c in group}
+        left = self.freedom - choice.dof
+        return PairFit(
+            at[columns.i],
+            at[columns.j],
+            fit.beta[columns.base :],
+            np.array([entry[c] for c in step.columns(choice.taken)], dtype=np.int64),
+            errors,
+            columns,
+            fit.beta,
+            fit.inverse,
+            self.criterion.noise or choice.loss / max(left, 1.0),
+            left,
+            step,
+            choice,
+            [tuple(at[[*divmod(group[0], self.d)]].tolist()) for group in listed.groups],
+            at_limit=0 < most <= len(choice.taken),
+        )
 
-    def _ij(self, groups: Sequence[Group]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the products of all groups, each once, in order."""
-        flat = np.array(sorted({p for group in groups for p in group}), dtype=np.int64)
-        return np.divmod(flat, self.d)
-
-    def _stepwise(self, shortlist: Sequence[Group]) -> tuple[Stepwise, Projected]:
+    def _listed(self, groups: Sequence[Group]) -> Listed:
         """Return what chooses among some groups of products: a pass, unless there are none."""
-        i, j = self._ij(shortlist)
-        projected = self.projected(i, j)
-        place = {p: m for m, p in enumerate((i * self.d + j).tolist())}
-        groups = [np.array([place[p] for p in group]) for group in shortlist]
-        return Stepwise(projected.rest, groups, self.criterion), projected
-
-    def _regressed(
-        self, step: Stepwise, projected: Projected, choice: PairChoice, shortlist: Sequence[Group]
-    ) -> Regressed:
-        """Return the regression with a choice."""
-        index = step.columns(choice.taken)
-        i, j = self._ij(shortlist)
-        return Regressed(self.columns.with_pairs(i[index], j[index]), projected.solved(index))
+        flat = np.array(sorted({p for group in groups for p in group}), dtype=np.int64)
+        i, j = np.divmod(flat, self.d)
+        projected, place = self.projected(i, j), {p: m for m, p in enumerate(flat.tolist())}
+        columns = [np.array([place[p] for p in group]) for group in groups]
+        step = Stepwise(projected.rest, columns, self.criterion)
+        return Listed([*groups], i, j, projected, step)

@@ -1,8 +1,8 @@
 r"""What a pass over the rows says of products z_i·z_j: sums of pure functions of a chunk."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from quadlin.solve.lowrank.row_hash import row_hash
 
 T = TypeVar("T")
 PIECE_ENTRIES = 1 << 21  # of the dense columns that are made at a time
+NONE = np.zeros(0, np.int64)  # products
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,9 @@ class RegressionColumns:
     units: Units
     model: Model  # f
     features: Array  # (q,), positions of the features that are looked at: all, or some
-    tangent: bool  # whether L may move; only where all features are looked at
-    i: Array  # (m,), the products, positions among the features
-    j: Array  # (m,)
+    tangent: bool = False  # whether L may move; only where all features are looked at
+    i: Array = field(default_factory=lambda: NONE)  # (m,), products, positions among the features
+    j: Array = field(default_factory=lambda: NONE)  # (m,)
 
     @property
     def base(self) -> int:
@@ -50,24 +51,11 @@ class RegressionColumns:
         """Return the columns with other products."""
         return replace(self, i=np.asarray(i, np.int64), j=np.asarray(j, np.int64))
 
-    def pieces(self, chunk: Chunk) -> Iterator[tuple[Array, Array, Array, Array]]:
-        """Yield standardised dense rows Z, the columns, y − f(z) and ω, in float64."""
-        for Z, A, y, f, omega in self.predicted(chunk):
-            yield Z, A, y - f, omega
+    def pieces(self, chunk: Chunk, numbers: np.ndarray | None = None) -> Iterator["DenseRows"]:
+        """Yield the rows of a chunk, as many as fit into memory at a time.
 
-    def pieces_beside(
-        self, chunk: Chunk, numbers: np.ndarray
-    ) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
-        """Yield the same, and of some numbers of the rows theirs."""
-        start = 0
-        for piece in self.pieces(chunk):
-            Z = piece[0]
-            stop = start + int(Z.shape[0])
-            yield *piece, namespace(Z).asarray(numbers[start:stop], device=Z.device)
-            start = stop
-
-    def predicted(self, chunk: Chunk) -> Iterator[tuple[Array, Array, Array, Array, Array]]:
-        """Yield standardised dense rows Z, the columns, y, f(z) and ω, in float64."""
+        `numbers` has a row of its own for each of them.
+        """
         n = chunk.X.shape[0]
         step = max(1, PIECE_ENTRIES // (2 * self.base + len(self.i)))
         for start in range(0, n, step):
@@ -78,7 +66,10 @@ class RegressionColumns:
             y, f = standardised_target(part, self.units), predict(self.model, block)
             y, f, omega = xp.astype(y, xp.float64), xp.astype(f, xp.float64), part.weight
             omega = xp.ones_like(f) if omega is None else xp.astype(omega, xp.float64)
-            yield Z, self._made(Z), y, f, omega
+            beside = None
+            if numbers is not None:
+                beside = namespace(Z).asarray(numbers[start : start + step], device=Z.device)
+            yield DenseRows(Z, self._made(Z), y, f, omega, beside)
 
     def _made(self, Z: Array) -> Array:
         xp = namespace(Z)
@@ -95,6 +86,27 @@ class RegressionColumns:
                 columns.append(2 * Z * (ZU[:, a : a + 1] - hidden * U[:, a] * Z))
         columns.append(taken(self.i) * taken(self.j))
         return xp.concat(columns, axis=1)
+
+
+class DenseRows(NamedTuple):
+    """Some rows, dense and in float64."""
+
+    Z: Array  # (n, q), standardised features
+    A: Array  # (n, p), the columns
+    y: Array  # (n,)
+    f: Array  # (n,), of the model
+    omega: Array  # (n,)
+    numbers: Array  # (n, …), where some were given, else None
+
+    def residual(self, beta: Array | None = None) -> Array:
+        """Return y − f(z) − Aβ."""
+        r = self.y - self.f
+        return r if beta is None else r - self.A @ namespace(r).asarray(beta, device=r.device)
+
+    def moments(self, r: Array, look: bool = True) -> tuple[float, Array]:
+        """Return Σω r² and, to `look` at, Σω r z_i z_j."""
+        loss = float(namespace(r).sum(self.omega * r * r))
+        return loss, ((self.omega * r)[:, None] * self.Z).T @ self.Z if look else self.Z[:0, :0]
 
 
 @dataclass(frozen=True)
@@ -148,39 +160,29 @@ class LabelGram(Additive):
 
 def product_moments(chunk: Chunk, columns: RegressionColumns) -> ProductMoments:
     """Sum over one chunk."""
+    return total(_product_moments(piece) for piece in columns.pieces(chunk))
 
-    return total(_product_moments(Z, omega) for Z, _, _, omega in columns.pieces(chunk))
 
-
-def _product_moments(Z: Array, omega: Array) -> ProductMoments:
-    weighted, squares = omega[:, None] * Z, Z * Z
-    return ProductMoments(
-        float(namespace(omega).sum(omega)),
-        weighted.T @ Z,
-        squares.T @ weighted,
-        squares.T @ (Z * weighted),
-    )
+def _product_moments(piece: DenseRows) -> ProductMoments:
+    Z, weighted, squares = piece.Z, piece.omega[:, None] * piece.Z, piece.Z * piece.Z
+    weight = float(namespace(Z).sum(piece.omega))
+    return ProductMoments(weight, weighted.T @ Z, squares.T @ weighted, squares.T @ (Z * weighted))
 
 
 def first_look(chunk: Chunk, columns: RegressionColumns) -> FirstLook:
     """Sum over one chunk: four products of d×n and n×d matrices."""
-
-    def of(Z: Array, r: Array, omega: Array) -> FirstLook:
-        return FirstLook(_product_moments(Z, omega), *residual_moments(Z, r, omega))
-
-    return total(of(Z, r, omega) for Z, _, r, omega in columns.pieces(chunk))
+    return total(
+        FirstLook(_product_moments(piece), *piece.moments(piece.residual()))
+        for piece in columns.pieces(chunk)
+    )
 
 
 def another_look(
     chunk: Chunk, columns: RegressionColumns, beta: Array | None = None
 ) -> ResidualMoments:
     """Sum the part of a first look that depends on the model: one of the four products."""
-
-    def of(Z: Array, A: Array, r: Array, omega: Array) -> ResidualMoments:
-        r = r if beta is None else r - A @ namespace(A).asarray(beta, device=A.device)
-        return ResidualMoments(*residual_moments(Z, r, omega))
-
-    return total(of(*piece) for piece in columns.pieces(chunk))
+    pieces = columns.pieces(chunk)
+    return total(ResidualMoments(*piece.moments(piece.residual(beta))) for piece in pieces)
 
 
 def look_at(rows: Rows, columns: RegressionColumns, features: ProductMoments | None) -> FirstLook:
@@ -192,44 +194,48 @@ def look_at(rows: Rows, columns: RegressionColumns, features: ProductMoments | N
     return FirstLook(features, again.loss, again.moments)
 
 
-def residual_moments(Z: Array, r: Array, omega: Array, look: bool = True) -> tuple[float, Array]:
-    """Return Σω r² and, to `look` at, Σω r z_i z_j."""
-    loss = float(namespace(r).sum(omega * r * r))
-    return loss, ((omega * r)[:, None] * Z).T @ Z if look else Z[:0, :0]
-
-
 def joint_gram(chunk: Chunk, columns: RegressionColumns, base: bool) -> JointGram:
     """Sum over one chunk; with `base` all columns of the matrix, not only those of products."""
 
-    def of(A: Array, response: Array, omega: Array) -> JointGram:
-        A = namespace(A).concat([A, response[:, None]], axis=1)
-        return JointGram(A.T @ (omega[:, None] * A[:, 0 if base else columns.base :]))
+    def of(piece: DenseRows) -> JointGram:
+        A = namespace(piece.A).concat([piece.A, piece.residual()[:, None]], axis=1)
+        return JointGram(A.T @ (piece.omega[:, None] * A[:, 0 if base else columns.base :]))
 
-    return total(of(*piece[1:]) for piece in columns.pieces(chunk))
+    return total(of(piece) for piece in columns.pieces(chunk))
 
 
 def label_gram(chunk: Chunk, columns: RegressionColumns, beta: Array) -> LabelGram:
     """Sum over one chunk of labels 0 and 1, about the log-odds with coefficients β."""
 
-    def of(A: Array, y: Array, f: Array, omega: Array) -> LabelGram:
-        xp = namespace(A)
+    def of(piece: DenseRows) -> LabelGram:
+        A, f, omega, xp = piece.A, piece.f, piece.omega, namespace(piece.A)
         along = A @ xp.asarray(beta, device=A.device)
-        deviance, slope = value_and_slope("logistic", f + along, y)
+        deviance, slope = value_and_slope("logistic", f + along, piece.y)
         h = xp.clip(curvature(f + along), min=FLATTEST)
         A = xp.concat([A, (along - slope / h)[:, None]], axis=1)
         return LabelGram(A.T @ ((omega * h)[:, None] * A), float(xp.sum(omega * deviance)))
 
-    return total(of(*piece[1:]) for piece in columns.predicted(chunk))
+    return total(of(piece) for piece in columns.pieces(chunk))
+
+
+def base_leverages(chunk: Chunk, columns: RegressionColumns, inverse: Array) -> np.ndarray:
+    """Return the leverages of rows of weight 1; `inverse` is that of the columns' Gram matrix."""
+
+    def of(A: Array) -> np.ndarray:
+        xp = namespace(A)
+        return to_numpy(xp.sum(A * (A @ xp.asarray(inverse, device=A.device)), axis=1))
+
+    return np.concatenate([of(piece.A) for piece in columns.pieces(chunk)])
 
 
 def residual_squares(chunk: Chunk, columns: RegressionColumns, beta: Array) -> list[np.ndarray]:
     """Return ωr² of the rows of positive weight."""
 
-    def of(A: Array, response: Array, omega: Array) -> np.ndarray:
-        r = response - A @ namespace(A).asarray(beta, device=A.device)
+    def of(piece: DenseRows) -> np.ndarray:
+        r, omega = piece.residual(beta), piece.omega
         return to_numpy(omega * r * r)[to_numpy(omega) > 0]
 
-    return [of(*piece[1:]) for piece in columns.pieces(chunk)]
+    return [of(piece) for piece in columns.pieces(chunk)]
 
 
 def flipped_moments(
@@ -240,14 +246,17 @@ def flipped_moments(
 ) -> FlippedMoments:
     """Sum Σω ±r z_i z_j over one chunk, each sign a hash of the number of its row and of a salt."""
     chunk, numbers = numbered
-    hashes = [row_hash(np.asarray(numbers), salt) for salt in salts]
-    signs, moments = np.where(np.stack(hashes, axis=1) < 2**63, 1.0, -1.0), []
-    for Z, A, response, omega, some in columns.pieces_beside(chunk, signs):
-        xp = namespace(Z)
-        r = omega * (response - A @ xp.asarray(beta, device=A.device))
-        flipped = ((some[:, s] * r)[:, None] * Z for s in range(len(salts)))
+    signs, moments = np.stack([random_signs(numbers, salt) for salt in salts], axis=1), []
+    for piece in columns.pieces(chunk, signs):
+        Z, xp, r = piece.Z, namespace(piece.Z), piece.omega * piece.residual(beta)
+        flipped = ((sign * r)[:, None] * Z for sign in piece.numbers.T)
         moments.append(xp.stack([part.T @ Z for part in flipped]))
     return FlippedMoments(sum(moments))
+
+
+def random_signs(numbers: Sequence[int], salt: int) -> np.ndarray:
+    """Return a sign of each row: a hash of its number and of a salt."""
+    return np.where(row_hash(np.asarray(numbers), salt) < 2**63, 1.0, -1.0)
 
 
 def total(parts: Iterator[T]) -> T:

@@ -53,7 +53,7 @@ def whole(model: Model, terms: PairTerms) -> Model:
     i, j, a = terms.i, terms.j, terms.coef
     if not len(i):
         return model
-    xp, d = namespace(model.U), model.U.shape[0]
+    d = model.U.shape[0]
     U, s = (to_numpy(v).astype(np.float64) for v in (model.U, model.s))
     features = np.unique(np.concatenate([i, j]))
     at_features = (np.arange(d)[:, None] == features).astype(np.float64)
@@ -64,12 +64,14 @@ def whole(model: Model, terms: PairTerms) -> Model:
     most = min(U.shape[1] + 2 * len(i), d)
     kept = np.abs(values) > 1e-12 * np.max(np.abs(values), initial=0.0)
     kept &= np.arange(len(values)) < most
-
-    def like(v: np.ndarray) -> Array:
-        return xp.asarray(v, dtype=model.U.dtype, device=model.U.device)
-
     c = model.c + float(a[i == j].sum())
-    return replace(model, U=like((basis @ vectors)[:, kept]), s=like(values[kept]), c=c)
+    return with_arrays(model, c, U=(basis @ vectors)[:, kept], s=values[kept])
+
+
+def with_arrays(model: Model, c: float, **arrays: np.ndarray) -> Model:
+    """Return the model with another constant and other arrays, of its dtype and on its device."""
+    xp, like = namespace(model.U), {"dtype": model.U.dtype, "device": model.U.device}
+    return replace(model, c=c, **{name: xp.asarray(a, **like) for name, a in arrays.items()})
 
 
 def less_pairs(rows: Rows, terms: PairTerms, units: Units) -> Rows:
