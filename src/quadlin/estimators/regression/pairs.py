@@ -37,7 +37,8 @@ class Reported(PairOutcome):
         if searched is None:
             report = None
         elif joint is None:
-            report = empty_report(len(names), searched.candidates, searched.n_rows, searched.r2)
+            r2 = searched.path[0][1]
+            report = empty_report(len(names), searched.candidates, searched.n_rows, r2)
         else:
             report = report_of(names, joint.search, joint.fit, searched.n_rows, low_rank=False)
         state, options, rows = outcome.state, outcome.options, outcome.rows

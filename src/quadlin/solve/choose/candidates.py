@@ -67,20 +67,13 @@ class Candidates:
     reached: float = -inf  # log evidence of something else
     thorough: bool = True  # whether the last fit begins at many points
 
-    @property
-    def few_features(self) -> bool:
-        """Tell whether one pass for all products costs less than the passes that it saves."""
-        return 0 < self.d <= FEW and self.plain
-
-    @property
-    def d(self) -> int:
-        """Return the number of features."""
-        return int(self.units.scale.shape[0])
-
-    @property
-    def plain(self) -> bool:
-        """Tell whether rank d is linear in its parameters."""
-        return self.options.fit_linear and self.options.fit_intercept and not self.options.psd
+    def __post_init__(self) -> None:
+        options = self.options
+        self.d = int(self.units.scale.shape[0])
+        # Whether rank d is linear in its parameters.
+        self.plain = options.fit_linear and options.fit_intercept and not options.psd
+        # Whether one pass for all products costs less than the passes that it saves.
+        self.few_features = 0 < self.d <= FEW and self.plain
 
     @cached_property
     def products(self) -> ProductGram | None:

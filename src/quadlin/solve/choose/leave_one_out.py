@@ -213,20 +213,20 @@ def _eigen_inverses(
 
 
 def surely_less(squares: np.ndarray, others: np.ndarray, log_odds: float = CLEARLY) -> bool:
-    """Tell whether a model predicts rows left out surely better than another does.
+    """Tell whether a model is surely better than another at predicting rows left out.
 
-    With Gaussian noise, log odds of G for a model show in the squares that it saves as a sum of
-    √(G/2) standard errors. Where a few rows carry most of that sum, they say little about new rows,
-    and less than the evidence believes: one row alone reaches one standard error.
+    With Gaussian noise, log odds of G for a model mean that it lowers the sum of squares by √(G/2)
+    standard errors. If a few rows carry most of that sum, they say little about new rows, and less
+    than the evidence believes: a single row reaches one standard error.
     """
     saved = others - squares
     return float(saved.sum()) > sqrt(log_odds / 2) * float(np.linalg.norm(saved))
 
 
 def mostly_less(squares: np.ndarray, others: np.ndarray) -> bool:
-    """Tell whether all rows but a few say beyond doubt that a model predicts them better.
+    """Tell whether a model is beyond doubt better for all rows but a few.
 
-    What the most extreme rows save or lose counts as much as it does in others.
+    The gains and losses of the most extreme rows are clipped to those of others.
     """
     saved = others - squares
     most = float(np.quantile(np.abs(saved), MOST))

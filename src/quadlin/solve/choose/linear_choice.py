@@ -1,8 +1,9 @@
 """The models that are linear in their parameters: the mean, ridge regression, all products.
 
-They are one family: the penalty of M reaches from nothing to infinity, where ridge regression is
-left, and then that of w, where the mean is. Each step away from the mean must save rows left out
-more than one standard error: else a few rows carry it, and it says nothing about the others.
+They are one family: as the penalty of M grows from zero to infinity, all products become ridge
+regression, and as that of w grows, ridge regression becomes the mean. Each step away from the mean
+must lower the errors of rows left out by more than one standard error; otherwise a few rows carry
+it, and it says nothing about the others.
 """
 
 from collections.abc import Iterator
@@ -86,8 +87,8 @@ class LinearChoice(Candidates):
     def is_behind(self, products: Candidate, error: float) -> bool:
         """Tell whether all products predict rows left out worse than by some mean squared error.
 
-        With any size of their penalties that may be tried, and without the pass that tells more.
-        Their errors are no smaller than is expected of them but by chance.
+        With any size of their penalties that would be tried. This takes no pass: their errors are
+        smaller than expected only by chance.
         """
         if self.options.loss != "squared":
             return False  # errors are deviances
@@ -106,10 +107,10 @@ class LinearChoice(Candidates):
         return sure * self.least_expected[key] > error
 
     def surely_better(self, candidate: Candidate, ridge: Candidate, other: Candidate) -> bool:
-        """Tell whether rows left out agree to a low rank by bounds of their errors: a quick pass.
+        """Tell whether bounds of the errors of rows left out confirm a low rank: a quick pass.
 
-        It is then no worse than another candidate, and surely better than ridge regression. False
-        where bounds are not enough, or cost as much as the errors.
+        Then it is no worse than another candidate, and surely better than ridge regression. False
+        if bounds do not suffice, or cost as much as the errors.
         """
         gram, p = candidate.gram, candidate.parameters
         if isinstance(gram, RowKernel) or p < LEAST_COLUMNS or self.n_rows < LEAST_ROWS * p:
@@ -155,9 +156,9 @@ class LinearChoice(Candidates):
     def or_mean(self, ridge: Candidate) -> Candidate:
         """Return ridge regression, or the mean where a few rows carry all that it predicts.
 
-        Such a line says nothing about other rows, and may lead far astray where they are extreme.
-        A line that all but a few rows ask for is kept: where they are extreme, it is held. Of many
-        rows only gross errors in the target carry a line, and one that explains next to nothing.
+        Such a line says nothing about other rows, and may be far off where they are extreme. A line
+        that all rows but a few ask for is kept. With many rows only gross errors in the target can
+        carry a line, and only one that explains next to nothing.
         """
         if self.many_rows(ridge) and (ridge.noise < WEAK or self.n_rows > CHECKED_ROWS):
             return ridge
@@ -180,7 +181,7 @@ class LinearChoice(Candidates):
         return candidate.noise <= NO_NOISE and self.n_rows > candidate.parameters
 
     def many_rows(self, candidate: Candidate) -> bool:
-        """Tell whether so many rows say how much to fit that the evidence needs no check."""
+        """Tell whether there are so many rows that the evidence needs no check."""
         return self.n_rows >= MANY_ROWS * candidate.parameters
 
     def sized(self, candidate: Candidate) -> Candidate:

@@ -1,8 +1,9 @@
 """The rank, chosen by the spectrum and confirmed on rows held out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,18 +28,13 @@ HALF_STEP = 10**0.5  # between penalties, about the best of some that are ten ti
 PATIENCE = 2  # ranks in a row that fail the test
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """The rows that are fitted, the rows that judge them, and the fits."""
 
     kept: Rows
     test: Rows
     path: Path
     n: int  # rows kept
-
-    def errors(self, rank: int, alpha: Alpha, units: Units) -> tuple[Array, Array]:
-        """Return the squared errors of a fit on the rows held out, and their weights."""
-        return squared_errors(self.path.model(rank, alpha), units, self.test)
 
 
 class HeldOut:
@@ -88,7 +84,9 @@ class HeldOut:
 
         Errors below rounding count as equal, so that rounding alone does not tell ranks apart.
         """
-        parts = [split.errors(rank, alpha, self.units) for split in self.splits]
+        models = [split.path.model(rank, alpha) for split in self.splits]
+        tests = zip(models, self.splits, strict=True)
+        parts = (squared_errors(model, self.units, split.test) for model, split in tests)
         errors, weights = zip(*parts, strict=True)
         xp, least = namespace(errors[0]), ROUNDED * smallest_loss(self.units)
         return xp.clip(xp.concat(list(errors)), min=least), xp.concat(list(weights))
@@ -97,9 +95,9 @@ class HeldOut:
         """Return the smallest rank that predicts them as well as the best, within its error.
 
         A generous rank is fitted to the other rows. Eigenvalues below 1.5·sd(r)·√(d/n), in whitened
-        coordinates and shrunk as a penalty shrinks them, are noise; from there the rank goes down,
-        each fit started from the last, while the rows held out do not object by one standard error
-        of the difference. It is zero where no quadratic part is found.
+        coordinates and shrunk as a penalty shrinks them, are noise. From there the rank goes down,
+        each fit started from the last, until two ranks in a row predict the rows held out worse by
+        more than one standard error of the difference. Without a quadratic part it is zero.
 
         Passes: those of one fit of the generous rank and, for each split, some ten for each rank
         tested. Memory: that of the fit, and one number per row.

@@ -76,9 +76,9 @@ class Composer:
     def composed(self, start: Beside) -> Composite | None:
         """Return pairs with the best that was tried beside them; None if none are worth it.
 
-        `start` is the fit without pairs. Pairs are searched beside it, and those that its L seems
-        to have absorbed are tried. What they leave is fitted anew, and pairs are searched beside
-        that, since some may have stood for L, or L for some.
+        `start` is the fit without pairs. Pairs are searched for beside it, and those that its L
+        seems to have absorbed are tried as well. What they leave is fitted again, and pairs are
+        searched for beside that, because some pairs may have replaced a part of L, or L some pairs.
         """
         if self.request.given is not None:
             return self._with_given(start)
@@ -181,7 +181,7 @@ class Composer:
     def _worth_a_search(self, start: Beside) -> tuple[bool, bool]:
         """Tell whether to search beside a fit, and whether it has no error: one pass.
 
-        By default most rows in which nothing interacts are not read again.
+        Unless pairs were asked for, most tables without interactions are not read again.
         """
         columns = RegressionColumns(self.units, start.model, np.arange(self.d))
         look = look_at(self.rows, columns, self.moments)
@@ -255,7 +255,7 @@ class Composer:
         return beside.rank == self.d and not self.request.asked
 
     def _refitted(self, beside: Beside) -> tuple[Joint, Beside]:
-        """Choose pairs beside what was fitted to the rest that others left."""
+        """Choose pairs beside a model that was fitted to what other pairs left."""
         joint = self._chosen(beside)
         if not beside.rank and joint.terms.pairs:  # the pairs have moved, and it costs little
             beside = self._beside(joint.terms, 0)

@@ -1,8 +1,8 @@
 r"""Pairs beside log-odds: searched for and fitted in the quadratic approximation of the loss.
 
 About log-odds g the deviance is, to second order, a sum of squares with weights h = p(1 − p) and
-targets g + (y − p)/h. Pairs are searched for there as for any target. With the pairs that were
-taken, this least-squares problem is solved again and again until it stays the same, which is
+targets g + (y − p)/h. There, pairs are searched for as with any target. With the pairs that were
+taken, the least squares are solved about each new solution until it no longer changes, which is
 Newton's method for the deviance. A weak prior keeps log-odds finite where pairs separate the rows.
 """
 
@@ -68,7 +68,7 @@ class LabelPairs:
         plan, request, begun = self.plan, self.request, list[LogisticSearch]()
         searches = plan.automatic.rank and request.given is None
         if searches and len(plan.make_units.names) <= MOST_FEATURES and self._enough:
-            outcome = self._alone(request, begun)
+            outcome = self._alone(begun)
             if outcome is not None:
                 return outcome
         state, options = fit_logistic(self.rows, plan, warm, on_step, self.surveyed, begun)
@@ -77,7 +77,7 @@ class LabelPairs:
             return without
         refuse_uninformative(request, state, plan.make_units, constant)
         try:
-            return self._beside(state, options, request)
+            return self._beside(state, options)
         except KeyboardInterrupt:
             return replace(without, state=replace(state, status=Status.interrupted))
 
@@ -87,7 +87,7 @@ class LabelPairs:
         varies = bool(target.varies(target.mean.dtype)[0])
         return varies and self.surveyed.tally.counting >= FEWEST_ROWS
 
-    def _alone(self, request: PairRequest, begun: list[LogisticSearch]) -> LabelOutcome | None:
+    def _alone(self, begun: list[LogisticSearch]) -> LabelOutcome | None:
         """Return pairs beside a linear model if they leave nothing of low rank, else None."""
         plan, surveyed = self.plan, self.surveyed
         linear, options = fit_logistic(self.rows, plan.of_rank(0), surveyed=surveyed, begun=begun)
@@ -96,7 +96,7 @@ class LabelPairs:
         state, before, best = linear, frozenset[tuple[int, int]](), None
         try:
             for _ in range(SEARCHES):
-                stage, offset = self._about(state, request, plan.automatic)
+                stage, offset = self._about(state, self.request, plan.automatic)
                 beside = replace(state, model=moved(state.low_rank, -offset), parts=None)
                 pairs = stage.alone(beside, options)
                 if pairs is None:
@@ -111,9 +111,9 @@ class LabelPairs:
         except KeyboardInterrupt:
             return LabelOutcome(replace(state, status=Status.interrupted), options)
 
-    def _beside(self, state: FitState, options: Options, request: PairRequest) -> LabelOutcome:
+    def _beside(self, state: FitState, options: Options) -> LabelOutcome:
         """Return a fit with pairs beside it, or as it was with what the search says."""
-        stage, offset = self._about(state, request, self.plan.automatic, options.rank)
+        stage, offset = self._about(state, self.request, self.plan.automatic, options.rank)
         pairs = stage.beside(replace(state, model=moved(state.model, -offset)), options)
         if pairs.state.parts is not None:
             return self._converged(pairs, state, offset)

@@ -33,22 +33,13 @@ FEWEST_ROWS = 12  # that a search makes sense for
 
 
 @dataclass(frozen=True)
-class Searched:
-    """What there was to search, and how much is explained without pairs."""
-
-    n_rows: int
-    candidates: int  # products that were looked at
-    r2: float
-
-
-@dataclass(frozen=True)
 class PairOutcome:
     """A fit with pairs, or without where none are worth it."""
 
     state: FitState
     options: Options
     rows: Rows  # with the weights that the fit ended with
-    searched: Searched | None = None  # None if none were looked for
+    searched: PairNotes | None = None  # without pairs; None if none were looked for
     joint: Joint | None = None  # the regression with the pairs
     share: float = 1.0  # of the weights of rows in that regression
 
@@ -56,10 +47,8 @@ class PairOutcome:
     def notes(self) -> PairNotes | None:
         """Return what the search has looked at and its way; None if there was none."""
         searched, joint = self.searched, self.joint
-        if searched is None:
-            return None
-        if joint is None:
-            return PairNotes(searched.n_rows, searched.candidates, ((0.0, searched.r2),))
+        if searched is None or joint is None:
+            return searched
         fit, power, candidates = joint.fit, joint.search.power, joint.search.criterion.candidates
         path = tuple((c.value - fit.path[0].value, 1 - c.loss / power) for c in fit.path)
         return PairNotes(searched.n_rows, candidates, path, fit.exchangeable, fit.at_limit)
@@ -152,10 +141,10 @@ class PairStage:
             return self._outcome(composite, state, options)
         return PairOutcome(state, options, self.rows, self._searched())
 
-    def _searched(self) -> Searched:
+    def _searched(self) -> PairNotes:
         composer = self.composer
         r2 = 1 - composer.start_loss / (composer.n_rows * self.units.target.power)
-        return Searched(self.tally.counting, composer.candidates, r2)
+        return PairNotes(self.tally.counting, composer.candidates, ((0.0, r2),))
 
     def _beside(self, state: FitState, options: Options) -> Beside:
         first, second = options.alpha
@@ -208,23 +197,26 @@ def ended(state: FitState) -> bool:
 def refuse_uninformative(
     request: PairRequest, state: FitState, maker: UnitsMaker, constant: bool = True
 ) -> None:
-    """Refuse given pairs whose products say nothing that the linear part does not say.
+    """Refuse given pairs whose products add nothing to the linear part.
 
-    Those of constant features too, unless more rows may come in which they vary.
+    Pairs of constant features are refused as well, unless these may vary in later rows.
     """
     names, free, scale = maker.names, state.units.free, state.units.scale
     field = {int(j): number for number, members in enumerate(maker.fields) for j in members}
     for i, j in request.given or ():
         fixed = [n for n in (i, j) if not float(scale[n])]
         if fixed and constant:
-            raise ValueError(f"The feature {names[fixed[0]]!r} of a pair is constant.")
+            raise ValueError(
+                f"The feature {names[fixed[0]]!r} of a pair is constant, so their product adds "
+                "nothing to the linear part. Leave the pair out."
+            )
         if i == j and not float(free[i]):
             raise ValueError(
-                f"The square of {names[i]!r} is not modelled: it takes two values, or "
-                "diagonal leaves it out."
+                f"The square of {names[i]!r} is not modelled, because the feature takes two values "
+                "or diagonal leaves its square out. Leave the pair out."
             )
         if i != j and i in field and field[i] == field.get(j):
             raise ValueError(
-                f"The product of {names[i]!r} and {names[j]!r} is always zero: they are levels of "
-                "the same field."
+                f"The product of {names[i]!r} and {names[j]!r} is always zero, because they are "
+                "levels of the same field. Leave the pair out."
             )

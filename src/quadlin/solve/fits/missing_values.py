@@ -12,9 +12,9 @@ Its mean square, columns taken as independent, follows from their moments
 .. math:: \sum_j g_j^2 v_j + 2 g_j M_{jj} t_j + M_{jj}^2 (q_j - v_j^2)
           + \Big(\sum_j M_{jj} v_j\Big)^2 + 4 \sum_{i < j} M_{ij}^2 v_i v_j
 
-A value counts as missing where it is the very number that fills its column, which
-`data/sources/means.py` chooses so that no value typed by people is equal to it. So rows from
-arrays, files, Dask and GPUs are treated alike, and nothing is carried beside them.
+A value counts as missing if it is the very number that fills its column, which
+`data/sources/means.py` chooses such that no value typed by a person equals it. So rows of arrays,
+files, Dask and GPUs are treated alike, and no mask has to be passed along with them.
 
 Text columns without a level, new or missing, count as further columns that are missing. A row that
 has no level of a field is predicted as one of the average level. With its level l it would be
@@ -151,7 +151,7 @@ def missing_variance(
     gaps: Gaps | None,
     levels: LevelSpread | None = None,
 ) -> np.ndarray:
-    """Return the mean square (n,) by which missing values put predictions off, in scale_y².
+    """Return the mean squared error (n,) that missing values add to predictions, in scale_y².
 
     Parameters
     ----------

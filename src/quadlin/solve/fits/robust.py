@@ -51,10 +51,10 @@ def fit_robustly(
 ) -> tuple[FitState, Rows]:
     """Fit by Huber's loss, `fit(rows, warm, tol)` being the least-squares fit.
 
-    Also return the rows with the weights of the last one. The weights start from the median, or
-    from a robust fit `begin`, and end where none changes by more than `settled`; the last fits are
-    as precise as `tol`. Passes: those of one fit, and a few for each round after, 2,000 and those
-    of a fit at most; the history is that of the last round.
+    Also return the rows with the weights of the last fit. The weights start from the median, or
+    from a robust fit `begin`, until none changes by more than `settled`; the last fits are as
+    precise as `tol`. Passes: those of one fit, and a few for each further round, at most 2,000 and
+    those of one more fit. The history is that of the last round.
     """
     like, y, given = _gathered(rows)
     nothing = ROUNDING * _typical(y, given)

@@ -1,4 +1,4 @@
-r"""Standard errors that need no equal noise: what the residuals themselves say of each direction.
+r"""Standard errors that do not assume equal noise: the residuals tell how sure each direction is.
 
 .. math:: \mathrm{cov} = B \left( J^\top \mathrm{diag}(\omega_i^2 e_i^2)\, J + \sigma^2 R \right)
           B^\top, \quad e_i = \frac{r_i}{1 - h_i}, \quad
@@ -8,8 +8,8 @@ r"""Standard errors that need no equal noise: what the residuals themselves say 
 With the same noise in every row it is σ²H⁻¹ again. A row counts as one observation, independent of
 the others, whatever its weight: weights may be precisions or shares of a population.
 
-With Huber's loss ω are the weights of its reweighted least squares. Its own curvature is that of
-the rows inside of the bend, so those outside are taken off A.
+With Huber's loss ω are the weights of its reweighted least squares. The loss is curved only inside
+of the bend, so the rows outside are taken off A.
 """
 
 from collections.abc import Callable

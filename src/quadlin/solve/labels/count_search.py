@@ -12,7 +12,6 @@ constant, as for least squares.
 """
 
 from dataclasses import dataclass, replace
-from math import exp
 
 import numpy as np
 
@@ -22,13 +21,11 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.losses import mean_of
 from quadlin.core.model import Model, predict
 from quadlin.core.units import Units
-from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.leave_one_out import CLEARLY, LIKELY, surely_less
-from quadlin.solve.choose.linear_choice import WORTH, LinearChoice
-from quadlin.solve.labels.logistic_search import CERTAIN_ROWS, LogisticSearch, floored
+from quadlin.solve.choose.linear_choice import WORTH
+from quadlin.solve.labels.logistic_search import CERTAIN_ROWS, RESIZE, LogisticSearch, floored
 from quadlin.solve.lowrank.tangent_gram import Candidate
 
-RESIZE = exp(2.0)  # of penalties, from one size that is tried to the next
 LEAST, MOST = 1e-7, 1e4  # α/Σωh between which sizes are tried
 LEAST_FREEDOM = 0.2  # of the rows, that the noise has at least
 LEAST_DISPERSION = 1e-6  # that counts are taken to vary
@@ -93,17 +90,9 @@ class CountSearch(LogisticSearch):
             return False
         return surely_less(self.left_out_squares(other), self.left_out_squares(best), LIKELY)
 
-    def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
-        """Return the linear model or all products, whichever predicts rows left out better."""
-        return LinearChoice.better_linear(self, ridge, products)
-
-    def agree(self, candidate: Candidate, linear: Candidate) -> bool:
-        """Tell whether rows left out are predicted well enough for a low rank."""
-        return RankSearch.agree(self, candidate, linear)
-
     def or_mean(self, ridge: Candidate) -> Candidate:
         """Return the linear model, or a constant that rows left out and the evidence prefer."""
-        constant = LinearChoice.or_mean(self, ridge)
+        constant = super().or_mean(ridge)
         if constant is ridge:
             return ridge
         least = self.evidence_at(ridge, constant.alpha) + CLEARLY

@@ -4,9 +4,9 @@ A model that is linear in its parameters, f = Φθ with Φ = (1, z, products), h
 
 .. math:: \sum_i \omega_i\, \mathrm{deviance}(f_i, y_i) + \theta^\top R\, \theta
 
-by Newton's method, each step a solution of Φᵀ(ωh)Φ + R. A low rank takes such steps on its tangent
-space, each cut back to its rank. The rows are copied once, standardised and with their products, so
-that none of this reads them again.
+by Newton's method: each step solves a system with the matrix Φᵀ(ωh)Φ + R. For a low rank the steps
+are taken on its tangent space, and each result is cut back to the rank. The rows are copied once,
+standardised and with their products, and are not read again.
 """
 
 from collections.abc import Callable
@@ -140,10 +140,7 @@ class LabelTable:
 
     def basis(self, model: Model) -> Basis:
         """Return a basis of the tangent space at a model."""
-        d, k = model.U.shape
-        if k in (0, d):
-            return Basis(np.eye(d), k)
-        return Basis.at(to_numpy(model.U), _in_numpy(self.units))
+        return Basis.at(to_numpy(model.U), replace(self.units, penalty_scale=self._rho))
 
     def theta_of(self, model: Model, basis: Basis) -> np.ndarray:
         """Return the parameters of a model on its tangent space."""
@@ -256,10 +253,6 @@ class LabelTable:
         share = self.omega / times
         leverage = np.minimum(share * h * v, LARGEST_LEVERAGE)
         return np.asarray(fit.f + share * v * slope / (1 - leverage))
-
-
-def _in_numpy(units: Units) -> Units:
-    return replace(units, penalty_scale=to_numpy(units.penalty_scale))
 
 
 def _standardised(chunk: Chunk, units: Units) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

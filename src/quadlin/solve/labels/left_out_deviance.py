@@ -31,8 +31,8 @@ MOST_REPEATED = 1e7  # rows that weights stand for, up to which each repetition 
 class Repeated:
     """Rows whose weights are repetitions, of which one is left out at a time.
 
-    Weights that are not whole numbers, or those of rates, say how much a row counts: then all of it
-    is left out.
+    Weights that are not whole numbers, and weights of rates, tell how much a row counts. Then the
+    whole row is left out.
     """
 
     times: np.ndarray  # (n,), of each row of positive weight

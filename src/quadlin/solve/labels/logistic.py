@@ -8,8 +8,8 @@ least squares, with weights h = p(1 − p) and targets g + (y − p)/h. About a 
 are all the same: so a least-squares fit of the labels, in other units, is the start. From there
 Gauss–Newton goes down with the curvature of the loss itself (`change_sums`), never up.
 
-Counts have Poisson's deviance (`losses`), h = eᶠ and targets g + (y − h)/h in the same places. A
-constant is too far from them to begin with: the start is about the means (y + ȳ)/2.
+Counts have Poisson's deviance (`losses`), with h = eᶠ and targets g + (y − h)/h. A constant is too
+far from them to start from, so the least squares of the start are those about the means (y + ȳ)/2.
 """
 
 from dataclasses import dataclass, replace

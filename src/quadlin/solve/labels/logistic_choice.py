@@ -27,7 +27,7 @@ from quadlin.solve.choose.choice import at_limit, fits
 from quadlin.solve.fits.fit_state import FitState, OnState, warm_start
 from quadlin.solve.labels.count_search import CountSearch
 from quadlin.solve.labels.logistic import LogisticFit
-from quadlin.solve.labels.logistic_search import LogisticSearch, floored
+from quadlin.solve.labels.logistic_search import LabelSearch, LogisticSearch, floored
 from quadlin.solve.lowrank.row_hash import counted_once
 from quadlin.solve.lowrank.tangent_gram import Candidate
 from quadlin.solve.lowrank.types import Automatic, Options, Plan, Problem, Status
@@ -87,7 +87,7 @@ def chosen(
     if automatic.alpha and fits(units, options, given):
         if not begun:
             n_rows, _ = counted_once(fit.rows, units, fit.surveyed.tally.counting)
-            kind = CountSearch if fit.loss == "poisson" else LogisticSearch
+            kind = CountSearch if fit.loss == "poisson" else LabelSearch
             begun.append(kind.of(fit, options, n_rows))
         search = begun[0]
         best, spread = by_evidence(search, given)

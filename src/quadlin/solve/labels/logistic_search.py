@@ -23,7 +23,7 @@ from quadlin.solve.lowrank.types import Options, finished
 
 TURNS, SETTLED = 6, 0.3  # of fit and penalties, and the change of log α that ends them
 WIDEST = 10.0  # standard deviation of log-odds that a prior may have
-RESIZE = exp(2.0)  # of penalties of several classes, from one size that is tried to the next
+RESIZE = exp(2.0)  # of penalties, from one size that is tried to the next
 CERTAIN_ROWS = 0.5  # deviance of all rows together, below which they cannot tell fits apart
 LABEL_KERNEL_ROWS = 600  # up to which all products are tried where they outnumber the rows
 BEHIND = 2.0  # of log evidence at the peak: what all penalties together do not make up for
@@ -42,14 +42,13 @@ def floored(alpha: Alpha, d: int, k: int) -> Alpha:
 
 @dataclass
 class LogisticSearch(RankSearch):
-    """The search for the rank of largest evidence, by logistic fits."""
+    """The search for the rank of largest evidence, by fits of labels or counts."""
 
     fit_of: LogisticFit = field(kw_only=True)
     repeated: Repeated = field(kw_only=True)  # the rows, for leaving them out
     table: LabelTable | None = field(kw_only=True)  # a copy of the rows, where they are few
     losses: dict[int, float] = field(default_factory=dict)  # per weight, of ranks that were tried
     last_loss: float = inf  # of the fit that was looked at last
-    posteriors: dict[int, tuple[Candidate, float]] = field(default_factory=dict)  # by rank
 
     @classmethod
     def of(cls, fit: LogisticFit, options: Options, n_rows: int) -> "LogisticSearch":
@@ -140,85 +139,13 @@ class LogisticSearch(RankSearch):
 
     @property
     def spectrum(self) -> None:
-        """Return that nothing is known of ranks in advance: the noise is not that of numbers."""
+        """Return None: labels have other noise than numbers, so ranks are not known in advance."""
         return None
 
     @property
     def least(self) -> float:
         """Return the merit that a low rank must have: the noise is known, and with it the rest."""
         return max(c.merit for c in self.linear_candidates)
-
-    def sized(self, candidate: Candidate) -> Candidate:
-        """Return the candidate with the mean of the posterior of its penalties."""
-        return self.posterior(candidate)[0]
-
-    def posterior(self, candidate: Candidate) -> tuple[Candidate, float]:
-        """Return a candidate with the mean penalties of its posterior, and what all predict.
-
-        The evidence and the likelihood of rows left out count half each. For ranks 0 and d on a
-        table: each point of the lattice is a fit.
-        """
-        k, table = candidate.rank, self.table_for(candidate.rank)
-        if table is None or k not in (0, self.d) or candidate.model is None:
-            return candidate, candidate.evidence
-        if k not in self.posteriors:
-
-            def look(alpha: Alpha, near: TableFit) -> tuple[TableFit, float]:
-                fit = table.fitted(near, alpha, LATTICE_TOL)
-                f = table.left_out(fit, alpha, self.repeated.times)
-                left_out = self.repeated.deviances(table.y, table.omega, f, table.loss).sum() / 2
-                return fit, (table.evidence(fit, alpha) - float(left_out)) / 2
-
-            starts = [np.log(candidate.alpha if k else candidate.alpha[:1])]
-            fine = candidate.parameters <= FINE
-            if k and fine:  # what is exact has a peak of its own, far below
-                starts.append(np.array([starts[0][0], LOW + log(self.weight)]))
-            widest = floored((0.0, 0.0), self.d, k)
-            lattice = Lattice(self.weight, widest, *(LATTICE if fine else COARSE_LATTICE))
-            least = -inf if not k else self.posterior(self.ridge())[1]
-            posterior = posterior_of(look, table.at(candidate.model), starts, lattice, least)
-            model = table.fitted(candidate.model, posterior.alpha, TABLE_TOL).model
-            best = replace(candidate, alpha=posterior.alpha, model=model)
-            self.posteriors[k] = best, posterior.log_evidence
-        return self.posteriors[k]
-
-    def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
-        """Return logistic regression or all products, whichever has the larger evidence.
-
-        That of all penalties together. Many products that are far behind at their peak, or whose
-        largest evidence is without them, are not tried.
-        """
-        if self.table_for(0) is None:
-            return super().better_linear(ridge, products)
-        linear, least = self.posterior(ridge)
-        if products is not None and self.may_win(products, ridge):
-            quadratic, evidence = self.posterior(products)
-            if evidence > least:
-                return quadratic
-        return self.or_mean(linear)
-
-    def may_win(self, products: Candidate, ridge: Candidate) -> bool:
-        """Tell whether products are worth a look at all their penalties, which takes many fits."""
-        if products.parameters <= FINE:
-            return True
-        vanish = log(products.alpha[1] / self.weight) > MOST
-        return not vanish and products.evidence > ridge.evidence - BEHIND
-
-    def agree(self, candidate: Candidate, linear: Candidate) -> bool:
-        """Tell whether rows left out are predicted well enough for a low rank.
-
-        Of what they cannot tell apart, the evidence decides: it has preferred the low rank.
-        """
-        squares = self.left_out_squares(candidate)
-        if surely_less(self.left_out_squares(linear), squares, LIKELY):
-            return False
-        ridge = linear if linear.rank == 0 else self.ridge()
-        return surely_less(squares, self.left_out_squares(ridge), CLEARLY)
-
-    def or_mean(self, ridge: Candidate) -> Candidate:
-        """Return logistic regression, or a constant that predicts rows left out better."""
-        constant = replace(ridge, alpha=(CONSTANT * self.weight, CONSTANT * self.weight))
-        return ridge if self.left_out(ridge) <= self.left_out(constant) else constant
 
     def evidence_at(self, candidate: Candidate, alpha: Alpha) -> float:
         """Return the log evidence of a candidate with other penalties."""
@@ -281,3 +208,83 @@ class LogisticSearch(RankSearch):
         gram = linear_model(working, model.U, self.options, self.n_rows)
         linear = gram if isinstance(gram, RowKernel) else gram.centred(working.weight)
         return gram, replace(linear, noise=1.0), working.excess - log(working.weight) / 2
+
+
+@dataclass
+class LabelSearch(LogisticSearch):
+    """The same of labels, whose noise is known, so that the evidence has a say in every choice."""
+
+    posteriors: dict[int, tuple[Candidate, float]] = field(default_factory=dict)  # by rank
+
+    def sized(self, candidate: Candidate) -> Candidate:
+        """Return the candidate with the mean of the posterior of its penalties."""
+        return self.posterior(candidate)[0]
+
+    def posterior(self, candidate: Candidate) -> tuple[Candidate, float]:
+        """Return a candidate with the mean penalties of its posterior, and what all predict.
+
+        The evidence and the likelihood of rows left out count half each. For ranks 0 and d on a
+        table: each point of the lattice is a fit.
+        """
+        k, table = candidate.rank, self.table_for(candidate.rank)
+        if table is None or k not in (0, self.d) or candidate.model is None:
+            return candidate, candidate.evidence
+        if k not in self.posteriors:
+
+            def look(alpha: Alpha, near: TableFit) -> tuple[TableFit, float]:
+                fit = table.fitted(near, alpha, LATTICE_TOL)
+                f = table.left_out(fit, alpha, self.repeated.times)
+                left_out = self.repeated.deviances(table.y, table.omega, f, table.loss).sum() / 2
+                return fit, (table.evidence(fit, alpha) - float(left_out)) / 2
+
+            starts = [np.log(candidate.alpha if k else candidate.alpha[:1])]
+            fine = candidate.parameters <= FINE
+            if k and fine:  # what is exact has a peak of its own, far below
+                starts.append(np.array([starts[0][0], LOW + log(self.weight)]))
+            widest = floored((0.0, 0.0), self.d, k)
+            lattice = Lattice(self.weight, widest, *(LATTICE if fine else COARSE_LATTICE))
+            least = -inf if not k else self.posterior(self.ridge())[1]
+            posterior = posterior_of(look, table.at(candidate.model), starts, lattice, least)
+            model = table.fitted(candidate.model, posterior.alpha, TABLE_TOL).model
+            best = replace(candidate, alpha=posterior.alpha, model=model)
+            self.posteriors[k] = best, posterior.log_evidence
+        return self.posteriors[k]
+
+    def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
+        """Return logistic regression or all products, whichever has the larger evidence.
+
+        The evidence is that of all penalties together. If there are many products, they are tried
+        only if they are not far behind at their best penalty, and not best left out.
+        """
+        if self.table_for(0) is None:
+            return super().better_linear(ridge, products)
+        linear, least = self.posterior(ridge)
+        if products is not None and self.may_win(products, ridge):
+            quadratic, evidence = self.posterior(products)
+            if evidence > least:
+                return quadratic
+        return self.or_mean(linear)
+
+    def may_win(self, products: Candidate, ridge: Candidate) -> bool:
+        """Tell whether products are worth a look at all their penalties, which takes many fits."""
+        if products.parameters <= FINE:
+            return True
+        vanish = log(products.alpha[1] / self.weight) > MOST
+        return not vanish and products.evidence > ridge.evidence - BEHIND
+
+    def agree(self, candidate: Candidate, linear: Candidate) -> bool:
+        """Tell whether rows left out are predicted well enough for a low rank.
+
+        If they cannot tell two models apart, the evidence decides, and it has preferred the low
+        rank.
+        """
+        squares = self.left_out_squares(candidate)
+        if surely_less(self.left_out_squares(linear), squares, LIKELY):
+            return False
+        ridge = linear if linear.rank == 0 else self.ridge()
+        return surely_less(squares, self.left_out_squares(ridge), CLEARLY)
+
+    def or_mean(self, ridge: Candidate) -> Candidate:
+        """Return logistic regression, or a constant that predicts rows left out better."""
+        constant = replace(ridge, alpha=(CONSTANT * self.weight, CONSTANT * self.weight))
+        return ridge if self.left_out(ridge) <= self.left_out(constant) else constant

@@ -179,7 +179,8 @@ class PairRegression:
         self.d = len(features)
         if self.d > MOST_FEATURES:
             raise ValueError(
-                f"The search for pairs looks at up to {MOST_FEATURES} features, not {self.d}."
+                f"The search for pairs takes at most {MOST_FEATURES:,} features, and there are "
+                f"{self.d:,}. Select features."
             )
         model = constant_model(units, 0, units.target.centre) if model is None else model
         k = model.U.shape[1]

@@ -1,7 +1,7 @@
-"""Whether the residual beside pairs says more of all products together than noise does.
+"""Whether the residual beside pairs says more about all products together than noise would.
 
-Features and residuals end at some standard deviations, so that a few rows of heavy tails do not
-hide what all others say.
+Features and residuals are clipped at a few standard deviations, so that a few rows with heavy tails
+do not hide what all others say.
 """
 
 from collections.abc import Sequence
@@ -72,11 +72,11 @@ class Remainder:
     def says_nothing(self, unexplained: float = 1.0) -> bool:
         """Tell whether it says no more of all products than noise: two to five passes.
 
-        In whitened coordinates the sum of their squared t is about their number p then, with a
-        variance of 2p(1 + p/n), or else what residuals with random signs have. What all products
-        could still explain is less than the root of that many parameters would. That is little
-        where rows are many beside the products, or where hardly anything is left to explain:
-        `unexplained` is the share of the variance of y. Else nothing is known.
+        Then, in whitened coordinates, the sum of their squared t is about their number p, with a
+        variance of 2p(1 + p/n), or no larger than for residuals with random signs. All products
+        together could still explain what √(2p) parameters would. That is little if there are many
+        rows per product, or if hardly anything is left to explain: `unexplained` is that share of
+        the variance of y. Otherwise nothing is known, and the answer is no.
         """
         q = self.whitener.shape[1]
         products = q * (q + 1) // 2

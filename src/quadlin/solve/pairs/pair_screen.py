@@ -131,10 +131,10 @@ class Screen:
     def spectral_size(self, moments: Array, noise: float) -> float:
         """Return the largest eigenvalue of the residual's moments, in units of its noise.
 
-        Without interactions the moments are a symmetric matrix of noise whose eigenvalues end at
-        twice the root of its size: in whitened coordinates, if features are about normal, and
-        divided by their standard errors, if features are about independent. It is the smaller of
-        the two.
+        Without interactions the moments are a symmetric matrix of noise, whose eigenvalues end at
+        twice the root of its size. That holds in whitened coordinates if features are about normal,
+        and after division by standard errors if they are about independent. The smaller of both
+        is returned.
         """
         if not self.whitener.shape[1]:
             return 0.0

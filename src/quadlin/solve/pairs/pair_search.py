@@ -3,9 +3,9 @@ r"""The search for a few pairs, y = b + xᵀw + xᵀ(L + S)x with S of few entri
 The moments of the residual, :math:`\sum \omega r z_i z_j`, over their standard errors say which
 products are worth a look; a pass gives the Gram matrix of those, of the features and of L's tangent
 directions, on which `Stepwise` chooses; another gives the moments of what is then left, and
-standard errors that do not trust a few rows. Repeated until nothing changes: three or four passes
-where nothing interacts, two a round else, one for the leverages of rows, and one for each choice
-that leaves out products which a few rows carry.
+standard errors that do not trust a few rows. This is repeated until nothing changes. It takes three
+or four passes where nothing interacts; otherwise two per round, one for the leverages of rows, and
+one for each choice that leaves out products which only a few rows carry.
 """
 
 from collections.abc import Iterator, Sequence
@@ -103,10 +103,11 @@ class PairSearch(PairRegression):
         self.seen = SeenProducts()
 
     def run(self, most: int | None = None, few: bool = False) -> PairFit:
-        """Search until a round changes nothing; with `few` until pairs are in doubt that are many.
+        """Search until a round changes nothing.
 
-        That is more than half the features, or pairs that leave something of low rank. Where as
-        many were refused since a few rows carry them, none is taken.
+        With `few` the search also ends when pairs are in doubt and are more than half as many as
+        the features, or leave something of low rank. If so many pairs were refused because only a
+        few rows carry them, none is taken.
         """
         most = min(MOST_PAIRS, int(self.freedom // FEWEST)) if most is None else most
         banned, looks = dict.fromkeys(self.seen.banned, 0.0), True
