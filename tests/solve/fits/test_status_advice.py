@@ -15,7 +15,7 @@ from quadlin import (
     SecondOrderRegressorCV,
 )
 from quadlin.cli.printing import message_text
-from quadlin.solve.fits.status_advice import BEGINNINGS, status_advice
+from quadlin.solve.fits.status_advice import ADVISED, status_advice
 from quadlin.solve.lowrank.types import Status
 
 SETTINGS = [
@@ -47,8 +47,10 @@ def test_no_advice_is_followed_already_or_cannot_be(status, params):
 
 
 def test_words_begin_as_the_status_does():
-    for status, words in BEGINNINGS.items():
-        assert str(status.value).startswith(words)
+    for status in ADVISED:
+        beginning, _, advice = str(status.value).rpartition(". ")
+        assert advice.split()[0] in ("Use", "Raise", "Learn", "Add")
+        assert status_advice(status, {"rank": 2}).startswith(f"{beginning}. ")
 
 
 def test_what_was_chosen_is_given_next():

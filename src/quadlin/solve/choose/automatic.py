@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 
 from quadlin.core.moments import survey
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.candidates import CERTAIN, CHEAP_COLUMNS, KERNEL_ROWS
 from quadlin.solve.choose.last_fit import Choice, LastFit
 from quadlin.solve.choose.leave_one_out import CLEARLY, surely_less
@@ -72,7 +71,7 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
 
     def sample_size(self, k: int) -> int:
         """Return how many rows tell ranks up to k apart."""
-        size = SAMPLE_ROWS * degrees_of_freedom(self.d, min(k + 1, self.d), **self.options.parts)
+        size = SAMPLE_ROWS * self.options.dof(self.d, min(k + 1, self.d))
         size = max(size, KERNEL_ROWS + 1)
         few = LEAST_RATIO * size > self.n_rows or self.few_features
         return self.n_rows if few or size * self.d > EXACT_ENTRIES else size

@@ -14,7 +14,6 @@ from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.model import Model, with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.expected_errors import expected_error
 from quadlin.solve.choose.penalty_search import far_behind, maximised, maximised_from_few, raised
 from quadlin.solve.lowrank.driver import follow
@@ -214,7 +213,7 @@ class Candidates:
 
     def loose(self, k: int) -> Options:
         """Return the options of a fit of a rank whose evidence is compared."""
-        dof = degrees_of_freedom(self.d, k, **self.options.parts)
+        dof = self.options.dof(self.d, k)
         tol = max(LOOSE_TOL, self.options.tol, LOOSE_ERROR * dof / self.n_rows)
         return replace(self.options, rank=k, tol=tol, max_iter=LOOSE_STEPS)
 

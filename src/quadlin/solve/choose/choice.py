@@ -12,7 +12,6 @@ from quadlin.core.arrays import moved
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.column_choice import choose_by_columns
 from quadlin.solve.choose.rank import FOLDS, HeldOut, generous_rank
@@ -127,7 +126,7 @@ def search_of(
 def fits(units: Units, options: Options, rank: int | None) -> bool:
     """Tell whether the parameters of the rank, or those of a linear model, fit into a matrix."""
     d = int(units.scale.shape[0])
-    return degrees_of_freedom(d, rank or 0, **options.parts) <= EXACT_COLUMNS
+    return options.dof(d, rank or 0) <= EXACT_COLUMNS
 
 
 def few_enough(rows: Rows, units: Units, options: Options, n_rows: int) -> bool:
@@ -144,7 +143,7 @@ def at_limit(rank: int, units: Units, options: Options, n_rows: int) -> bool:
     Rows held out must be enough to try one.
     """
     d = int(units.scale.shape[0])
-    dof = degrees_of_freedom(d, rank + 1, **options.parts)
+    dof = options.dof(d, rank + 1)
     return rank < generous_rank(d, n_rows * (FOLDS - 1) // FOLDS) and EXACT_COLUMNS < dof <= n_rows
 
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from quadlin.core.arrays import moved, namespace, solved
 from quadlin.core.model import Model, constant_model
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.candidates import Candidates
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.exact import Exact
@@ -54,7 +53,7 @@ class LastFit(Candidates):
         if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
             solution, white = self.fit(options, warm, on_step)
         else:
-            dof = degrees_of_freedom(self.d, best.rank, **self.options.parts)
+            dof = self.options.dof(self.d, best.rank)
             problem = self.problem(options, final_error(options, dof / self.n_rows))
             ridge = alpha[0] / self.weight
             white = sharp_whitener(search.white, problem, ridge, self.covariance)
@@ -103,7 +102,7 @@ class LastFit(Candidates):
 
         With few rows per parameter conjugate gradients creep along directions that are flat.
         """
-        dof = degrees_of_freedom(self.d, options.rank, **self.options.parts)
+        dof = self.options.dof(self.d, options.rank)
         if near is None or min(options.alpha) <= 0 or self.n_rows > NEWTON_ROWS * dof:
             return None
         if not by_matrices(self.rows, self.units, options, self.n_rows):

@@ -10,7 +10,6 @@ import numpy as np
 from quadlin.core.arrays import Array, moved, namespace
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.fits.grid import Path, squared_errors
 from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.row_hash import content_keys, row_hash
@@ -122,7 +121,7 @@ class HeldOut:
         squares, omega = squared_errors(model, units, split.kept)
         xp = namespace(omega)
         n = max(1, int(xp.count_nonzero(omega)))
-        left = max(n / 10, n - degrees_of_freedom(d, most, **self.options.parts))
+        left = max(n / 10, n - self.options.dof(d, most))
         noise = sqrt(float(omega @ squares) / float(xp.sum(omega)) * n / left)
         s = Coordinates(units, self.options, split.path.whitener(alpha)).of(model)[-1]
         shrunk = self.weight / (self.weight + alpha[1])  # by the penalty, as the eigenvalues are

@@ -57,7 +57,7 @@ class RankClimb(Candidates):
         first = seen + 1 if seen else FIRST_RANK
         if not seen and self.spectrum is not None and self.d not in self.tried:
             many = self.spectrum.standing_out
-            dof = degrees_of_freedom(self.d, many, **self.options.parts)
+            dof = self.options.dof(self.d, many)
             first = max(first, many) if self.n_rows >= ROWS_PER_PARAMETER * dof else first
         return min(first, most)
 
@@ -100,7 +100,7 @@ class RankClimb(Candidates):
         It must show the same with the penalties of that rank, if they are others: a target without
         noise has none, and those of the first fit hide small components.
         """
-        dof = degrees_of_freedom(self.d, k, **self.options.parts)
+        dof = self.options.dof(self.d, k)
         if self.few_features or self.landscapes is not None:
             return False  # other ranks cost little
         if self.n_rows < ROWS_PER_PARAMETER * dof:
@@ -124,7 +124,7 @@ class RankClimb(Candidates):
         options = replace(self.loose(k), alpha=alpha)
         solution, white = self.fit(options, self.begun)
         self.begun = finished(solution).model
-        error = degrees_of_freedom(self.d, k, **self.options.parts) / self.n_rows
+        error = self.options.dof(self.d, k) / self.n_rows
         self.sizes = sizes = component_sizes(solution, white, options, error)
         last = (sizes[:-1] > SEEN) & (sizes[1:] < np.minimum(SEEN, GAP * sizes[:-1]))
         return int(np.argmax(last)) + 1 if last.any() else 0
@@ -163,7 +163,7 @@ class RankClimb(Candidates):
         Rows of weight 2 are one row here: more parameters than different rows fit anything.
         """
         ranks = range(min(MOST_RANK, self.d - 1), 0, -1)
-        dof = {k: degrees_of_freedom(self.d, k, **self.options.parts) for k in ranks}
+        dof = {k: self.options.dof(self.d, k) for k in ranks}
         return next((k for k in ranks if dof[k] <= min(self.weight, self.n_rows, EXACT_COLUMNS)), 0)
 
     @property

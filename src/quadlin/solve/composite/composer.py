@@ -165,7 +165,7 @@ class Composer:
         return self.request.asked or not self.chooses.alpha or exact
 
     def _parameters(self, best: Composite) -> int:
-        dof = degrees_of_freedom(self.d, best.rank, **self.plan.options.parts)
+        dof = self.plan.options.dof(self.d, best.rank)
         return int(dof + best.joint.fit.choice.dof)
 
     def _agree(self, best: Composite, start: Beside) -> bool:

@@ -7,7 +7,7 @@ from math import log, nan, sqrt
 import numpy as np
 
 from quadlin.core.arrays import namespace, to_numpy
-from quadlin.core.model import Model, Steps, degrees_of_freedom, in_units
+from quadlin.core.model import Model, Steps, in_units
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
@@ -131,7 +131,7 @@ def evidence_beside(search: RankSearch, beside: Beside, ridge: Plan) -> float:
     rows, units, options, d, k = search.rows, search.units, search.options, search.d, beside.rank
     if not k:
         return search.ridge().evidence
-    dof, weight = degrees_of_freedom(d, k, **options.parts), search.weight
+    dof, weight = options.dof(d, k), search.weight
     if dof > EXACT_COLUMNS and k < d:
         problem = Problem(rows, units, options, np.random.default_rng(search.seed))
         models = (Beside.of(rows, ridge, units).model, beside.model)

@@ -11,7 +11,6 @@ from quadlin.core.arrays import Array, diagonal, mapped, moved_to, namespace, to
 from quadlin.core.model import (
     Model,
     RawModel,
-    degrees_of_freedom,
     in_units,
     positive,
     to_raw,
@@ -85,7 +84,7 @@ class FitState:
 
     def n_parameters(self, options: Options) -> int:
         """Return the number of parameters that were fitted."""
-        dof = degrees_of_freedom(*self.low_rank.U.shape, **options.parts)
+        dof = options.dof(*self.low_rank.U.shape)
         return dof + (0 if self.parts is None else len(self.parts.terms.i))
 
 

@@ -9,18 +9,10 @@ from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Status
 
 GUARDED = Phrase('step="guarded" or more rows', "more rows")
-BEGINNINGS = {
-    Status.out_of_passes: "The budget of passes over the rows was used up while the objective was "
-    "still falling slowly, as it does if the rows hardly determine some parameters.",
-    Status.diverged: "The steps diverged, and the best model so far was kept.",
-    Status.too_few_rows: "There are fewer rows than the model has parameters, so it may fit noise.",
-    Status.separated: "The labels of the rows can be predicted almost without error, so the "
-    "log-odds grow without bound; the fit was stopped early.",
-    Status.searching: "Not all components of the quadratic part stand out in the rows so far, or "
-    "steps still change them by much.",
-    Status.ambiguous: "No two starts of the search led to the same result, and the best of them "
-    "was kept.",
-}
+ADVISED = (  # with what helps, given the parameters, in place of the last sentence
+    *(Status.out_of_passes, Status.diverged, Status.too_few_rows, Status.separated),
+    *(Status.searching, Status.ambiguous),
+)
 UNKNOWN = "Standard errors are not known (nan): "
 LIGHT = 0.99  # of the number of rows: weights that sum to less are no repetitions of rows
 
@@ -37,9 +29,10 @@ them by much. Learn from more rows or lower `rank`.
     Not all components of the quadratic part stand out in the rows so far, or steps still change \
 them by much. Learn from more rows.
     """
-    if status not in BEGINNINGS:
+    if status not in ADVISED:
         return status.value  # type: ignore[no-any-return]
-    return Message(f"{BEGINNINGS[status]} {_sentence(_remedies(status, params))}", guarded=GUARDED)
+    beginning = status.value.template.rpartition(". ")[0]
+    return Message(f"{beginning}. {_sentence(_remedies(status, params))}", guarded=GUARDED)
 
 
 def _remedies(status: Status, params: Mapping[str, Any]) -> list[str]:

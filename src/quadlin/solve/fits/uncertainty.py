@@ -34,7 +34,7 @@ from scipy.special import stdtr, stdtrit
 from quadlin.core.arrays import Array, namespace, symmetric, to_numpy, unflagged
 from quadlin.core.block import Block
 from quadlin.core.messages import Message
-from quadlin.core.model import Model, Steps, changes, degrees_of_freedom
+from quadlin.core.model import Model, Steps, changes
 from quadlin.core.rows import Rows
 from quadlin.core.sums import ELEMENTS
 from quadlin.core.units import Units
@@ -203,9 +203,7 @@ def uncertainty_of(
         steps, dof, converged = drawn(task, p, draws)
     left = NORMAL if unit_noise else p.sums.weight - dof
     if not any(options.alpha) and p.sums.loss <= smallest_loss(units) * p.sums.weight:
-        left = min(
-            left, p.sums.weight - degrees_of_freedom(*p.U.shape, **options.parts)
-        )  # draws tell dof only roughly
+        left = min(left, p.sums.weight - options.dof(*p.U.shape))  # draws tell dof only roughly
     noise = error = sqrt(p.sums.loss / left) if left >= 1 else nan
     if unit_noise:
         noise = error = 1.0

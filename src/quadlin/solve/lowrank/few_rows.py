@@ -13,7 +13,7 @@ from math import sqrt
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.model import Model, degrees_of_freedom, in_units
+from quadlin.core.model import Model, in_units
 from quadlin.core.moments import Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
@@ -86,7 +86,7 @@ def fit_from_few(
     Memory: the largest sample, at most 2²⁵ numbers, before that of the fit.
     """
     d, n = int(units.scale.shape[0]), tally.effective
-    dof = degrees_of_freedom(d, options.rank, **options.parts)
+    dof = options.dof(d, options.rank)
     sizes = sample_sizes(n, d, dof, *rows.engine.sample_entries)
     if not sizes:
         return None
@@ -167,7 +167,7 @@ def component_sizes(
     """
     model, units = solution.model, solution.units
     loss = solution.history[-1].loss / units.target.scale**2
-    n = degrees_of_freedom(*model.U.shape, **options.parts) / error
+    n = options.dof(*model.U.shape) / error
     edge = sqrt(loss / max(1 - error, LEAST_FREEDOM) * model.w.shape[0] / n)
     s = np.abs(to_numpy(Coordinates(units, options, white).of(model)[-1]))
     return np.sort(s)[::-1] / max(edge, 1e-300)

@@ -9,7 +9,7 @@ import numpy as np
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.losses import curvature
 from quadlin.core.messages import Message, Phrase
-from quadlin.core.model import Model, Steps
+from quadlin.core.model import Model, Steps, degrees_of_freedom
 from quadlin.core.moments import Survey
 from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, change_sums, residual_sums
@@ -114,6 +114,10 @@ class Options:
     def parts(self) -> dict[str, bool]:
         """Return which parts beside M are fitted."""
         return {"linear": self.fit_linear, "intercept": self.fit_intercept}
+
+    def dof(self, d: int, rank: int) -> int:
+        """Return the number of parameters of a model of some rank of d features."""
+        return degrees_of_freedom(d, rank, **self.parts)
 
     @property
     def levels_are_ambiguous(self) -> bool:
