@@ -84,7 +84,7 @@ class Candidates:
 
     @cached_property
     def landscapes(self) -> Penalised | None:
-        """Return the fits of few features where steps from a neighbour may be stuck: tied parts."""
+        """Return fits of few features whose parts are tied: steps from a neighbour may be stuck."""
         if self.plain or not 0 < self.d <= FEW or not self.options.polish:
             return None
         counts = self.n_rows, self.weight
@@ -173,7 +173,7 @@ class Candidates:
         return max(low, key=lambda c: c.evidence, default=None)
 
     def extended(self, k: int, alpha: Alpha) -> Model | None:
-        """Return the next lower rank and what its residual asks for most, with few features."""
+        """Return the next lower rank, extended by what its residual asks for, with few features."""
         low = [c.model for c in self.candidates() if c.rank < k and c.model is not None]
         if (gram := self.products) is None or not low:
             return None
@@ -232,7 +232,7 @@ class Candidates:
         return gram.model(p, alpha)
 
     def followed(self, options: Options) -> Model | None:
-        """Return the fit of a rank with penalties where M is restricted; None elsewhere."""
+        """Return the fit of a rank with penalties if parts are tied; None otherwise."""
         if self.landscapes is None or not min(options.alpha) > 0:
             return None
         return self.landscapes.model(options.rank, options.alpha)

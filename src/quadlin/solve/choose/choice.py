@@ -48,7 +48,7 @@ def fit_choosing(
         small = small or (not given and few_enough(rows, units, options, n_rows))
         by_evidence = n_rows >= FEWEST and automatic.alpha and options.polish and small
         if by_evidence:
-            search = search or search_of(rows, units, options, surveyed, plan.seed)
+            search = search or search_of(rows, units, plan, surveyed)
             n_rows = search.n_rows
         if n_rows < FEWEST:
             options = _for_too_few(options, automatic, surveyed.features.weight)
@@ -69,18 +69,15 @@ def _by_evidence(
     rows: Rows, plan: Plan, on_step: OnState, surveyed: Survey, search: RankSearch
 ) -> tuple[FitState | None, Options]:
     """Return the fit of largest evidence; None where rows held out prefer a higher rank."""
-    units, options = search.units, plan.options
+    units = search.units
 
     def state(solution: Solution, options: Options, white: Whitener) -> FitState:
         return fit_state(solution, surveyed, options, plan.make_units, white)
 
-    def hook(solution: Solution) -> bool:
-        assert on_step is not None
-        return on_step(state(solution, options, Identity()))
-
-    given = None if plan.automatic.rank else options.rank
-    choice = search.choice(given, None if on_step is None else hook)
-    # The penalties for rows that weigh as much as they were given to.
+    watch = None if on_step is None else lambda s: on_step(state(s, plan.options, Identity()))
+    given = None if plan.automatic.rank else plan.options.rank
+    choice = search.choice(given, watch)
+    # From rows that count once on average back to the weights that were given.
     share = search.n_rows / surveyed.features.weight
     first, second = choice.options.alpha
     options = replace(choice.options, alpha=(first / share, second / share))
@@ -108,19 +105,19 @@ def _for_too_few(options: Options, automatic: Automatic, weight: float) -> Optio
     )
 
 
-def search_of(
-    rows: Rows, units: Units, options: Options, surveyed: Survey, seed: int
-) -> RankSearch:
+def search_of(rows: Rows, units: Units, plan: Plan, surveyed: Survey) -> RankSearch:
     """Return a search in which each different row counts once on average: a pass.
 
-    Repeated rows are one row with their total weight: they are left out together.
+    That holds however often rows are repeated and whatever the scale of the weights: repeating a
+    row does not make its noise better known. Repeated rows are one row with their total weight, so
+    they are left out together.
     """
     n_rows, once = counted_once(rows, units, surveyed.tally.counting)
     share = n_rows / surveyed.features.weight
     if share != 1 or once is not None:
         factors = np.ones(surveyed.tally.rows) if once is None else once
         rows = rows.reweighted(moved(share * factors, units.scale))
-    return RankSearch(rows, units, options, n_rows, float(n_rows), seed)
+    return RankSearch(rows, units, plan.options, n_rows, float(n_rows), plan.seed)
 
 
 def fits(units: Units, options: Options, rank: int | None) -> bool:

@@ -50,8 +50,8 @@ class RankClimb(Candidates):
     def first_rank(self, most: int) -> int:
         """Return the low rank to begin with: one more than seems to be there, or a moderate one.
 
-        Where many stand out of many rows and none is the last one, as many, unless all products are
-        tried already, which are likely to be better.
+        If many components stand out of the noise of many rows and none is clearly the last, it is
+        their number, unless all products, which are likely to be better, were tried already.
         """
         seen = 0 if self.spectrum is None else self.spectrum.components
         first = seen + 1 if seen else FIRST_RANK

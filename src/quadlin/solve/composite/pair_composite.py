@@ -83,7 +83,7 @@ class Beside:
         """Fit rows, for a model in other units."""
         search, surveyed = None, survey(rows)
         if plan.automatic.alpha and surveyed.target.var[0] > 0:
-            search = search_of(rows, plan.units(surveyed), plan.options, surveyed, plan.seed)
+            search = search_of(rows, plan.units(surveyed), plan, surveyed)
             search.thorough = False  # it is a start for pairs and L together
         state, chosen = fit_choosing(rows, plan, surveyed=surveyed, search=search)
         return cls(in_units(finished(state).model, state.units, units), chosen.alpha)

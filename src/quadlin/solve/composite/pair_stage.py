@@ -110,8 +110,7 @@ class PairStage:
     @cached_property
     def search(self) -> RankSearch:
         """Return the search for a rank, which pairs are compared with."""
-        plan = self.plan
-        return search_of(self.rows, self.units, plan.options, self.surveyed, plan.seed)
+        return search_of(self.rows, self.units, self.plan, self.surveyed)
 
     @property
     def share(self) -> float:

@@ -212,12 +212,7 @@ class LogisticFit:
         if self.white is None or not near:
             self.white = whitener(self.rows, self.units, options.whiten, ridge, rng)
             self.white_ridge = ridge
-        hook = None
-        if on_step is not None:
-
-            def hook(solution: Solution) -> bool:
-                return on_step(self.state(solution, options, Identity()))
-
+        hook = None if on_step is None else lambda s: on_step(self.state(s, options, Identity()))
         problem = Problem(self.rows, self.units, replace(options, loss=self.loss), rng)
         return follow(problem, polish(problem, self.white, start), hook), self.white
 

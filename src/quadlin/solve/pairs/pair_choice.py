@@ -135,7 +135,7 @@ class Stepwise:
         return np.array(list(dict.fromkeys(c for part in parts for c in part)), dtype=np.int64)
 
     def exchanges(self, choice: PairChoice, within: float) -> dict[int, list[tuple[int, float]]]:
-        """Return the groups that could stand for each that is taken, and what that would cost."""
+        """Return, for each group that is taken, those that could replace it, and at what cost."""
         near: dict[int, list[tuple[int, float]]] = {}
         for group, gaps in zip(choice.taken, self._instead(choice.taken), strict=True):
             others = np.flatnonzero(gaps - choice.value <= within)
@@ -191,7 +191,7 @@ class Stepwise:
         return choice if choice.value < current.value - 1e-9 else None
 
     def _additions(self, taken: tuple[int, ...]) -> np.ndarray:
-        """Return the criterion with each group beside those taken; inf where it says nothing."""
+        """Return the criterion with each group beside those taken; inf if it adds nothing."""
         rest, dof = self._without(taken)
         left = LeftOver(np.diag(rest)[:-1], rest[:-1, -1], np.maximum(rest[-1:, -1], 0.0))
         blocks = [rest[c[:, :, None], c[:, None, :]] for _, c in self.blocks]
@@ -233,7 +233,7 @@ class Stepwise:
         return values
 
     def _values(self, left: LeftOver, blocks: list[np.ndarray], dof: Any, taken: int) -> np.ndarray:
-        """Return the criterion with each group beside what left these; inf where it says nothing.
+        """Return the criterion with each group beside what left these; inf if it adds nothing.
 
         `blocks` are the parts of the Gram matrix that are left for groups of several columns, those
         of the same size together.

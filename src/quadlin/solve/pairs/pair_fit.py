@@ -81,7 +81,7 @@ class PairFit:
 
     @cached_property
     def exchangeable(self) -> tuple[tuple[Pair, Pair, float], ...]:
-        """Return a pair, one that is as good, and what that costs, of each pair."""
+        """Return pairs that were taken with others that are about as good, and what these cost."""
         groups = self.step.groups
         return tuple(
             (self.looked[g], self.looked[other], cost)

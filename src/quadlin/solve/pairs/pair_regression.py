@@ -147,7 +147,7 @@ class Penalty:
 
 
 class PairRegression:
-    """The Gram matrix of what is fitted in any case, and of products beside it when they are asked.
+    """The Gram matrix of what is fitted in any case, and of products beside it on request.
 
     Parameters
     ----------
