@@ -24,6 +24,7 @@ from quadlin.solve.lowrank.types import Plan, Problem, finished
 from quadlin.solve.pairs.pair_choice import SMALLEST
 from quadlin.solve.pairs.pair_joint import Joint
 from quadlin.solve.pairs.pair_regression import UNSEEN
+from quadlin.solve.pairs.pair_remainder import uncorrelated
 from quadlin.solve.pairs.pair_terms import PairTerms
 
 SETTLED = 0.2  # the relative difference of penalties that are about the same
@@ -209,6 +210,4 @@ def _inverse_root(H: np.ndarray) -> np.ndarray:
     """Return W with W Wᵀ = H⁻¹, without what the rows and the ridge do not tell."""
     power = np.diag(H)  # none of a constant feature
     size = np.sqrt(np.where(power > 0, power, 1.0))
-    values, V = np.linalg.eigh(H / np.outer(size, size))
-    seen = values > UNSEEN * values.max()
-    return np.asarray(V[:, seen] / np.sqrt(values[seen]) / size[:, None])
+    return uncorrelated(H / np.outer(size, size), UNSEEN) / size[:, None]

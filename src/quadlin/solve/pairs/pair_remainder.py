@@ -31,10 +31,13 @@ NEW = 1e-6  # of the largest variance: what features must have beside each other
 FLIPS = 3  # residuals with random signs, of which one may say as much
 
 
-def uncorrelated(second: np.ndarray) -> np.ndarray:
-    """Return W (d, q) such that the columns of ZW are uncorrelated and of variance 1."""
+def uncorrelated(second: np.ndarray, least: float = NEW) -> np.ndarray:
+    """Return W (d, q) such that the columns of ZW are uncorrelated and of variance 1.
+
+    What has less than a `least` share of the largest variance is left out.
+    """
     values, V = np.linalg.eigh(second)
-    seen = values > NEW * values.max(initial=0.0)
+    seen = values > least * values.max(initial=0.0)
     whitener: np.ndarray = V[:, seen] / np.sqrt(values[seen])
     return whitener
 
