@@ -9,8 +9,8 @@ from scipy.sparse import issparse
 
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
-from quadlin.data.sources.feeds import BaseFeed, Feed, Piece, spread
-from quadlin.data.sources.piece_reader import Counts, PieceReader
+from quadlin.data.sources.feeds import Feed, Piece, spread
+from quadlin.data.sources.missing import Counts
 from quadlin.data.sources.source import Source
 
 
@@ -46,27 +46,23 @@ def cached(source: Source, max_bytes: float) -> Source:
         size += _bytes(chunk)
         if size > max_bytes:
             return source
-    feed, reader = CachedFeed(tuple(chunks), source.feed), CachedReader(source.reader)
-    return replace(source, feed=feed, reader=reader, rows=feed.rows, counts=Counts())
+    feed = CachedFeed(tuple(chunks), source.feed, source.title)
+    return replace(source, feed=feed, rows=feed.rows, counts=Counts())
 
 
 @dataclass(frozen=True)
-class CachedFeed(BaseFeed):
+class CachedFeed(Feed):
     """Chunks that were read before."""
 
     chunks: tuple[Chunk, ...]
     origin: Feed
-    again, ahead = True, False
+    title: str
+    again, ahead, is_read = True, False, True
 
     @property
     def rows(self) -> int:
         """Return the number of rows."""
         return sum(chunk.X.shape[0] for chunk in self.chunks)
-
-    @property
-    def title(self) -> str:
-        """Return the source from which they were read."""
-        return self.origin.title
 
     def pieces(self, rows: int) -> Iterator[Piece]:
         """Yield the chunks."""
@@ -81,22 +77,6 @@ class CachedFeed(BaseFeed):
     def identity(self) -> Any:
         """Return the identity of the feed from which they were read."""
         return self.origin.identity()
-
-
-@dataclass(frozen=True)
-class CachedReader:
-    """The reader of cached rows, which need no further reading."""
-
-    origin: PieceReader
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "origin":  # while it is being unpickled
-            raise AttributeError(name)
-        return getattr(self.origin, name)
-
-    def read(self, piece: Piece, counts: Counts) -> Chunk:
-        """Return the rows as they are."""
-        return Chunk(piece.X, piece.y, piece.weight)
 
 
 def _bytes(chunk: Chunk) -> int:

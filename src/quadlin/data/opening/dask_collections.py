@@ -1,6 +1,6 @@
 """Dask's arrays and frames: partitions are the parts, computed one at a time."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import isnan
@@ -13,7 +13,7 @@ from quadlin.core.chunks import is_dask
 from quadlin.data.columns.digests import digest_of
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.columns.names import NumberedNames
-from quadlin.data.sources.feeds import BaseFeed, Piece, spread
+from quadlin.data.sources.feeds import Feed, Piece, sliced, spread
 from quadlin.data.sources.readers import ArrayReader
 
 
@@ -23,7 +23,7 @@ def is_dask_frame(given: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class DaskFeed(BaseFeed):
+class DaskFeed(Feed):
     """Partitions of rows."""
 
     blocks: tuple[Any, ...]  # Dask collections of one partition each
@@ -40,10 +40,6 @@ class DaskFeed(BaseFeed):
     def rows(self) -> int | None:
         """Return the number of rows, if those of the partitions are known."""
         return None if None in self.sizes else sum(size or 0 for size in self.sizes)
-
-    def only(self, columns: Sequence[Any]) -> "DaskFeed":
-        """Return a feed that reads only these columns."""
-        return replace(self, columns=tuple(columns))
 
     def pieces(self, rows: int) -> Iterator[Piece]:
         """Compute one partition after another."""
@@ -69,8 +65,8 @@ class DaskFeed(BaseFeed):
             replace(
                 self,
                 blocks=self.blocks[run],
-                targets=None if self.targets is None else self.targets[run],
-                weights=None if self.weights is None else self.weights[run],
+                targets=sliced(self.targets, run),
+                weights=sliced(self.weights, run),
                 sizes=self.sizes[run],
                 starts=self.starts[run],
                 first=self.first + run.start,

@@ -13,19 +13,18 @@ from scipy.sparse import issparse
 from quadlin.core.chunks import is_dask
 from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.errors import SourceError, explained
-from quadlin.data.opening.array_feeds import open_array
 from quadlin.data.opening.dask_collections import is_dask_frame, open_dask_array, open_dask_frame
-from quadlin.data.opening.frames import FrameFeed
+from quadlin.data.opening.slices import SliceFeed, open_array
 from quadlin.data.sources.feeds import Feed
 from quadlin.data.sources.files import FORMATS, TITLES, find
 from quadlin.data.sources.iterators import open_iterator
 from quadlin.data.sources.numpy_files import load_numpy
 from quadlin.data.sources.options import FileOptions, OpenOptions
-from quadlin.data.sources.piece_reader import PieceReader
-from quadlin.data.sources.schema import TableFeed, table_reader
+from quadlin.data.sources.readers import Reader
+from quadlin.data.sources.schema import table_reader
 from quadlin.data.sources.svmlight import open_line_stream, open_lines
 
-Opened = tuple[Feed, PieceReader, int | None]
+Opened = tuple[Feed, Reader, int | None]
 
 
 def open_rows(given: Any, options: OpenOptions) -> Opened:
@@ -63,7 +62,7 @@ def open_rows(given: Any, options: OpenOptions) -> Opened:
     )
 
 
-def _table(sample: nw.DataFrame[Any], feed: TableFeed, table: FileOptions) -> Opened:
+def _table(sample: nw.DataFrame[Any], feed: Feed, table: FileOptions) -> Opened:
     return table_reader(sample, table, feed, feed.title)
 
 
@@ -148,7 +147,7 @@ def _open_frame(frame: nw.DataFrame[Any], given: Any, options: OpenOptions) -> O
             raise SourceError(
                 f"The {role} has {len(values)} entries, but there are {len(frame)} rows."
             )
-    return _table(frame, FrameFeed(frame, y, weight, title), table)
+    return _table(frame, SliceFeed(frame, y, weight, title), table)
 
 
 def _apart(options: OpenOptions) -> tuple[Any, Any, FileOptions]:

@@ -169,7 +169,7 @@ def open_source(
     feed, reader, counted = open_rows(anything, options)
     if isinstance(reader, ArrayReader) and missing == "mean":
         reader = replace(reader, fill=means) if means else array_means(feed, reader)
-    inputs = feed.entries_per_row() or len(reader.input_columns or reader.names)
+    inputs = feed.per_row or len(reader.columns or reader.names)
     all_kept = missing == "error" or (missing == "mean" and not reader.has_target)
     rows = feed.rows if counted is None and all_kept else counted
     size = int(chunk_rows or default_rows(inputs, len(reader.names), reader.sparse))

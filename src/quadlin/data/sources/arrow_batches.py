@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import narwhals as nw
 
 from quadlin.core.messages import Message, Option, warn
 from quadlin.data.columns.errors import explained
-from quadlin.data.sources.feeds import BaseFeed, Piece
+from quadlin.data.sources.feeds import Feed, Piece
 from quadlin.data.sources.files import File
 
 BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32
@@ -37,7 +37,7 @@ def arrow() -> Any:
 
 
 @dataclass(frozen=True)
-class BatchFeed(BaseFeed):
+class BatchFeed(Feed):
     """Batches that pyarrow or a frame library yields: of a dataset or a stream."""
 
     walk: Callable[[Sequence[Any]], Iterator[Any]]  # columns → tables
@@ -45,13 +45,8 @@ class BatchFeed(BaseFeed):
     title: str
     key: Any
     again: bool = True
-    rows: int | None = None
     commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", and what to do
     ahead = True
-
-    def only(self, columns: Sequence[Any]) -> "BatchFeed":
-        """Return a feed that reads no more than these columns."""
-        return replace(self, columns=tuple(columns))
 
     def pieces(self, rows: int) -> Iterator[Piece]:
         """Yield tables of any size."""
@@ -60,14 +55,6 @@ class BatchFeed(BaseFeed):
             for table in self.walk(self.columns):
                 yield Piece(table, start=start)
                 start += len(table)
-
-    def numbers_with_commas(self) -> Mapping[str, str]:
-        """Return columns of text that look like numbers with commas, and what to do about them."""
-        return self.commas
-
-    def parts(self, count: int) -> list["BatchFeed"]:
-        """Return this feed: it cannot be cut."""
-        return [self]
 
     def identity(self) -> Any:
         """Return what distinguishes it from others."""

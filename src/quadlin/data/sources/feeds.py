@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -29,8 +30,8 @@ class Piece:
         return replace(
             self,
             X=self.X.slice(first, last - first) if hasattr(self.X, "slice") else self.X[first:last],
-            y=None if self.y is None else self.y[first:last],
-            weight=None if self.weight is None else self.weight[first:last],
+            y=sliced(self.y, slice(first, last)),
+            weight=sliced(self.weight, slice(first, last)),
             row=self.row + first,
             start=None if self.start is None else self.start + first,
         )
@@ -45,82 +46,51 @@ class Piece:
         return f"row {self.start + row}, {inside}"
 
 
-class Feed(Protocol):
-    """Where pieces come from."""
+class Feed:
+    """Where pieces come from: files, streams, iterators, arrays, frames or Dask."""
 
-    @property
-    def again(self) -> bool:
-        """Tell whether `pieces` may be called more than once."""
-        ...
-
-    @property
-    def ahead(self) -> bool:
-        """Tell whether it pays to fetch pieces in the background."""
-        ...
+    __dataclass_fields__: ClassVar[dict[str, Any]]  # every feed is a dataclass
+    title: str  # what this is, in a few words
+    again: bool  # whether `pieces` may be called more than once
+    ahead: bool  # whether it pays to fetch pieces in the background
+    is_read = False  # whether the pieces are chunks that a reader has made before
+    per_row: float | None = None  # entries of a sparse row, about; None where rows are dense
+    commas: Mapping[Any, str] = MappingProxyType({})  # columns of "1,5", and what to do about them
 
     @property
     def rows(self) -> int | None:
         """Return the number of rows, where it is known."""
-        ...
-
-    @property
-    def title(self) -> str:
-        """Return what this is, in a few words."""
-        ...
+        return None
 
     @property
     def is_array(self) -> bool:
         """Tell whether the rows are slices of an array, so that caching them gains nothing."""
-        ...
+        return False
 
     def pieces(self, rows: int) -> Iterator[Piece]:
         """Yield all rows in order, in pieces of any size; `rows` of them make a chunk."""
-        ...
+        raise NotImplementedError
 
-    def parts(self, count: int) -> "Sequence[Feed]":
+    def only(self, columns: Sequence[Any]) -> Self:
+        """Return a feed of a table that reads no more than these columns."""
+        return replace(self, columns=tuple(columns))
+
+    def parts(self, count: int) -> Sequence[Self]:
         """Cut into feeds of about equal size, in order; [self] where that cannot be done."""
-        ...
+        return [self]
 
     def identity(self) -> Any:
         """Return what distinguishes these data from others, None where nothing does."""
-        ...
-
-    def entries_per_row(self) -> float | None:
-        """Return the approximate number of entries of a sparse row; None where rows are dense."""
-        ...
-
-    def numbers_with_commas(self) -> Mapping[str, str]:
-        """Return columns of text that look like numbers with commas, and what to do about them."""
-        ...
+        return None
 
     def client(self) -> Any:
         """Return the `distributed.Client` of the cluster that holds the rows, None without one."""
-        ...
-
-
-class BaseFeed:
-    """The members of `Feed` that have a default."""
-
-    @property
-    def is_array(self) -> bool:
-        """Tell whether the rows are slices of an array."""
-        return False
-
-    def identity(self) -> Any:
-        """Return None: nothing distinguishes these data from others."""
         return None
 
-    def entries_per_row(self) -> float | None:
-        """Return None: the rows are dense, or nothing is known about them."""
-        return None
 
-    def numbers_with_commas(self) -> Mapping[str, str]:
-        """Return no columns: none are known to look like numbers with commas."""
-        return {}
-
-    def client(self) -> Any:
-        """Return None: no cluster holds the rows."""
-        return None
+def sliced(values: Any, part: slice) -> Any:
+    """Return some of the targets or weights, None where there are none."""
+    return None if values is None else values[part]
 
 
 def spread(sizes: Sequence[int], count: int) -> list[slice]:

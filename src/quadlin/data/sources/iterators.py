@@ -1,7 +1,7 @@
 """Rows that a Python iterator yields, as (X, y) or (X, y, weight)."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 
 from quadlin.core.arrays import to_numpy
 from quadlin.data.columns.errors import SourceError, first_line
-from quadlin.data.sources.feeds import BaseFeed, Piece
+from quadlin.data.sources.feeds import Feed, Piece
 
 
 class Once:
@@ -43,24 +43,15 @@ class Once:
 
 
 @dataclass(frozen=True)
-class IteratorFeed(BaseFeed):
+class IteratorFeed(Feed):
     """Items of an iterator, as pieces."""
 
     make: Callable[[], Iterator[Any]]
     title: str
     columns: tuple[Any, ...] | None  # of frames
-    per_row: float | None = None  # entries of a sparse row, about
+    again: bool  # whether `make` returns a new iterator each time
+    per_row: float | None = None
     ahead = False  # the caller's iterator may belong to the caller's thread
-    rows: int | None = None
-
-    @property
-    def again(self) -> bool:
-        """Tell whether a new iterator can be made."""
-        return not isinstance(self.make, Once)
-
-    def only(self, columns: Sequence[Any]) -> "IteratorFeed":
-        """Return a feed that reads no more than these columns."""
-        return replace(self, columns=tuple(columns))
 
     def pieces(self, rows: int) -> Iterator[Piece]:
         """Yield what the iterator yields."""
@@ -83,14 +74,6 @@ class IteratorFeed(BaseFeed):
                     )
             yield piece
             start += len(piece)
-
-    def parts(self, count: int) -> list["IteratorFeed"]:
-        """Return this feed: it cannot be cut."""
-        return [self]
-
-    def entries_per_row(self) -> float | None:
-        """Return the approximate number of entries of a sparse row."""
-        return self.per_row
 
     def _frame(self, X: Any, start: int) -> Any:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
@@ -150,7 +133,7 @@ def open_iterator(given: Any) -> tuple[IteratorFeed, tuple[Any, Any, Any]]:
     if hasattr(given, "__next__"):
         once = Once(given)
         first = unpacked(once.peeked())
-        return IteratorFeed(once, "Iterator", None, _per_row(first[0])), first
+        return IteratorFeed(once, "Iterator", None, False, _per_row(first[0])), first
     make = given if callable(given) else _Again(given)
     walk = make()
     if not hasattr(walk, "__iter__"):
@@ -164,7 +147,7 @@ def open_iterator(given: Any) -> tuple[IteratorFeed, tuple[Any, Any, Any]]:
     first = unpacked(Once(iter(walk)).peeked())
     if hasattr(walk, "close"):
         walk.close()
-    return IteratorFeed(make, "Iterator", None, _per_row(first[0])), first
+    return IteratorFeed(make, "Iterator", None, True, _per_row(first[0])), first
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """How missing and infinite values are handled."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import narwhals as nw
@@ -12,10 +12,28 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.columns import missing_in, values_of
 from quadlin.data.columns.errors import SourceError
+from quadlin.data.columns.level_codes import Unseen
 from quadlin.data.sources.feeds import Piece
-from quadlin.data.sources.piece_reader import Counts
 
 REMEDY = Message("Use {missing=drop} or {missing=mean}, or fill it beforehand.")
+
+
+@dataclass
+class Counts:
+    """The counts of a pass: what was left out, or not known."""
+
+    dropped: int = 0
+    unseen: Unseen = field(default_factory=Unseen)
+
+    def add(self, other: "Counts") -> None:
+        """Add the counts of another pass."""
+        self.dropped += other.dropped
+        self.unseen.add(other.unseen)
+
+    def clear(self) -> None:
+        """Start again from zero, before a new pass."""
+        self.dropped = 0
+        self.unseen.clear()
 
 
 @dataclass(frozen=True)
@@ -62,31 +80,16 @@ class UncheckedRows:
             bad = absent if bad is None else bad | absent
         return bad
 
-    def without(self, bad: np.ndarray) -> "UncheckedRows":
-        """Return the other rows."""
-        y, weight = self.y, self.weight
-        return UncheckedRows(
-            self.X[~bad],
-            None if y is None else y[~bad],
-            None if weight is None else weight[~bad],
-            self.piece,
-            self.target_name,
-            self.weight_name,
-        )
-
-
-def cleaned(rows: UncheckedRows, reader: Any, names: Sequence[str], counts: Counts) -> Chunk:
-    """Apply the reader's policy for missing values."""
-    bad = rows.bad(reader.missing)
-    if bad is not None:
-        refuse_infinite_entry(rows, names)  # while rows still have their numbers
+    def without(self, bad: np.ndarray, names: Sequence[str], counts: Counts) -> "UncheckedRows":
+        """Return the other rows, and count those that are dropped."""
+        refuse_infinite_entry(self, names)  # while rows still have their numbers
         counts.dropped += int(bad.sum())
-        rows = rows.without(bad)
-    return settled(rows, reader, names)
+        y, weight = (None if v is None else v[~bad] for v in (self.y, self.weight))
+        return replace(self, X=self.X[~bad], y=y, weight=weight)
 
 
 def settled(rows: UncheckedRows, reader: Any, names: Sequence[str]) -> Chunk:
-    """Fill or refuse what is missing, and refuse what is infinite."""
+    """Fill or refuse what is missing, as the reader says, and refuse what is infinite."""
     if not finite(rows.X):
         refuse_infinite_entry(rows, names)
         if reader.missing != "mean":
@@ -137,14 +140,12 @@ def leave_out(name: Any) -> Message:
 
 def empty_columns(piece: Piece, reader: Any) -> list[str]:
     """Return the features that no row of a piece has a value of."""
-    if not reader.input_columns:
+    if not reader.columns:
         X = piece.X.toarray() if issparse(piece.X) else np.asarray(piece.X, dtype=float)
         return [reader.names[j] for j in np.flatnonzero(np.isnan(X).all(axis=0))]
     frame = nw.from_native(piece.X, eager_only=True)
     return [
-        str(name)
-        for name in reader.input_columns
-        if missing_in(values_of(frame.get_column(name))).all()
+        str(name) for name in reader.columns if missing_in(values_of(frame.get_column(name))).all()
     ]
 
 
@@ -210,4 +211,4 @@ def _filled(
                 leave_out=leave_out(names[spot[1]]),
             )
         )
-    return UncheckedRows(X, rows.y, rows.weight, rows.piece, rows.target_name, rows.weight_name)
+    return replace(rows, X=X)

@@ -17,14 +17,7 @@ from quadlin.data.columns.errors import SourceError, first_line
 from quadlin.data.columns.label_sets import codes_of
 from quadlin.data.columns.names import shortened
 from quadlin.data.sources.feeds import Piece
-from quadlin.data.sources.missing import (
-    UncheckedRows,
-    cleaned,
-    refuse_infinite_entry,
-    refuse_missing,
-    settled,
-)
-from quadlin.data.sources.piece_reader import Counts
+from quadlin.data.sources.missing import Counts, UncheckedRows, refuse_missing, settled
 
 POLICIES = ("error", "drop", "mean")
 
@@ -47,7 +40,7 @@ class ArrayReader:
     kept_columns: None = None
     text: frozenset[Any] = frozenset()
     numbers: tuple[Any, ...] = ()
-    input_columns: tuple[Any, ...] = ()
+    columns: tuple[Any, ...] = ()
 
     def read(self, piece: Piece, counts: Counts) -> Chunk:
         """Return the rows of a piece that are kept, as numbers."""
@@ -59,7 +52,10 @@ class ArrayReader:
                 f"Rows from {piece.where(0)} on come {'without' if self.has_target else 'with'} a "
                 "target, unlike those before. Give a target with all rows or with none."
             )
-        return cleaned(UncheckedRows(X, y, weight, piece), self, self.names, counts)
+        rows = UncheckedRows(X, y, weight, piece)
+        bad = rows.bad(self.missing)
+        rows = rows if bad is None else rows.without(bad, self.names, counts)
+        return settled(rows, self, self.names)
 
     def raw(self, piece: Piece) -> Any:
         """Return the rows of a piece as numbers that have not been checked."""
@@ -112,11 +108,6 @@ class TableReader:
         return self.target is not None or self.target_apart
 
     @property
-    def input_columns(self) -> tuple[Any, ...]:
-        """Return the columns of the table that are the features."""
-        return self.columns
-
-    @property
     def numbers(self) -> tuple[Any, ...]:
         """Return the input columns that hold numbers."""
         return tuple(name for name in self.columns if name not in self.text)
@@ -145,9 +136,8 @@ class TableReader:
             return rows, frame
         bad = absent if bad is None else bad if absent is None else bad | absent
         assert bad is not None
-        refuse_infinite_entry(rows, tuple(map(str, self.numbers)))  # while rows have numbers
-        counts.dropped += int(bad.sum())
-        return rows.without(bad), frame.filter((~bad).tolist())
+        rows = rows.without(bad, tuple(map(str, self.numbers)), counts)
+        return rows, frame.filter((~bad).tolist())
 
     def read(self, piece: Piece, counts: Counts) -> Chunk:
         """Return the rows of a piece that are kept, as numbers."""
@@ -200,6 +190,9 @@ class TableReader:
                     refuse_missing(name, piece, null)
                 absent = null if absent is None else absent | null
         return frame, absent
+
+
+Reader = ArrayReader | TableReader
 
 
 def codes(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -26,24 +26,16 @@ from quadlin.data.sources.feature_columns import (
 )
 from quadlin.data.sources.feeds import Feed
 from quadlin.data.sources.means import Means, means_unknown
-from quadlin.data.sources.missing import refuse_infinite_entry
+from quadlin.data.sources.missing import Counts, refuse_infinite_entry
 from quadlin.data.sources.options import FileOptions
-from quadlin.data.sources.piece_reader import Counts
 from quadlin.data.sources.readers import TableReader
 from quadlin.data.sources.source import default_rows
 from quadlin.data.sources.target_labels import learned_labels
 
 
-class TableFeed(Feed, Protocol):
-    """A feed of frames."""
-
-    def only(self, columns: Sequence[Any]) -> "TableFeed":
-        """Return a feed that reads no more than these columns."""
-
-
 def table_reader(
-    sample: nw.DataFrame[Any], options: FileOptions, feed: TableFeed, title: str
-) -> tuple[TableFeed, TableReader, int | None]:
+    sample: nw.DataFrame[Any], options: FileOptions, feed: Feed, title: str
+) -> tuple[Feed, TableReader, int | None]:
     """Decide how a table is read, with a scan of what must be known first.
 
     Parameters
@@ -52,7 +44,7 @@ def table_reader(
         With all columns and their dtypes; rows are needed only for columns of Python objects.
     options : TableOptions
         How to read it.
-    feed : TableFeed
+    feed : Feed
         The table.
     title : str
         Its name in errors.
@@ -66,7 +58,7 @@ def table_reader(
     columns = feature_columns(list(sample.columns), options, title)
     wanted = [*columns, *(name for name in (options.target, options.weight) if name is not None)]
     kept_columns = columns_to_keep(sample, options.keep, title)
-    refuse_commas(feed.numbers_with_commas(), wanted, title)
+    refuse_commas(feed.commas, wanted, title)
     text = text_columns(sample, columns, options, title)
     for role, name in (("target", options.target), ("weight", options.weight)):
         if name is not None:
@@ -99,7 +91,7 @@ def table_reader(
 
 
 def _labels(
-    sample: nw.DataFrame[Any], feed: TableFeed, options: FileOptions, title: str
+    sample: nw.DataFrame[Any], feed: Feed, options: FileOptions, title: str
 ) -> tuple[str, ...] | None:
     """Return the labels of a target that is text: as given, or found by a pass over it."""
     if options.labels is None or options.target is None:
@@ -139,8 +131,8 @@ def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> 
 
 
 def _scanned(
-    feed: TableFeed, reader: TableReader, options: FileOptions, title: str
-) -> tuple[TableFeed, TableReader, int | None]:
+    feed: Feed, reader: TableReader, options: FileOptions, title: str
+) -> tuple[Feed, TableReader, int | None]:
     """Learn levels and means in one pass over the columns that have them."""
     needs_levels = bool(reader.text) and reader.encoder is None
     needs_means = reader.missing == "mean" and reader.fill is None and bool(reader.numbers)
@@ -182,7 +174,7 @@ def _scanned(
     return feed, reader, learner.rows if needs_levels else None
 
 
-def _first_row(walk: TableFeed, name: Any, label: str | None) -> str:
+def _first_row(walk: Feed, name: Any, label: str | None) -> str:
     """Name the first row whose column has some label, or the first cell that is no number."""
     for piece in walk.only([name]).pieces(default_rows(1, 0, sparse=False)):
         labels = nw.from_native(piece.X, eager_only=True).get_column(name).cast(nw.String())

@@ -16,10 +16,10 @@ from quadlin.data.columns.errors import SourceError
 from quadlin.data.columns.level_codes import Unseen
 from quadlin.data.columns.names import shortened
 from quadlin.data.sources.csv_text import Dialect
-from quadlin.data.sources.feeds import Feed
-from quadlin.data.sources.missing import empty_columns
-from quadlin.data.sources.piece_reader import Counts, PieceReader
+from quadlin.data.sources.feeds import Feed, Piece
+from quadlin.data.sources.missing import Counts, empty_columns
 from quadlin.data.sources.prefetch import read_ahead
+from quadlin.data.sources.readers import Reader
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Source(RowSource):
     """
 
     feed: Feed
-    reader: PieceReader
+    reader: Reader
     chunk_rows: int
     rows: int | None = None
     whole: bool = True  # not a part of another source
@@ -133,7 +133,7 @@ class Source(RowSource):
     @property
     def columns(self) -> tuple[Any, ...]:
         """Return the columns of a table that are the features; () where rows are arrays."""
-        return self.reader.input_columns
+        return self.reader.columns
 
     @property
     def description(self) -> str:
@@ -204,7 +204,7 @@ class Source(RowSource):
             first = 0
             while first < len(piece):
                 last = min(len(piece), first + rows - have)
-                begun.append(self.reader.read(piece.cut(first, last), self.counts))
+                begun.append(self._read(piece.cut(first, last)))
                 first, have = last, have + begun[-1].X.shape[0]
                 if have == rows:
                     yield _joined(begun)
@@ -213,6 +213,11 @@ class Source(RowSource):
             yield _joined(begun)
         elif self.whole and not total:
             self._refuse_nothing()
+
+    def _read(self, piece: Piece) -> Chunk:
+        if self.feed.is_read:
+            return Chunk(piece.X, piece.y, piece.weight)
+        return self.reader.read(piece, self.counts)
 
     def _refuse_nothing(self) -> NoReturn:
         if self.dropped:

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from quadlin.core.messages import Message
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.columns.names import NumberedNames
-from quadlin.data.sources.feeds import BaseFeed, Piece, spread
+from quadlin.data.sources.feeds import Feed, Piece, spread
 from quadlin.data.sources.files import File, FileSet
 from quadlin.data.sources.readers import ArrayReader
 from quadlin.data.sources.sparse_lines import (
@@ -41,7 +41,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class LineFeed(BaseFeed):
+class LineFeed(Feed):
     """Rows of text files with sparse entries."""
 
     format: str
@@ -85,10 +85,6 @@ class LineFeed(BaseFeed):
         """Cut between blocks of lines, where a scan has found them, or between files."""
         sizes = [max(1, span.file.size if span.rows is None else span.rows) for span in self.spans]
         return [replace(self, spans=self.spans[run]) for run in spread(sizes, count)]
-
-    def entries_per_row(self) -> float | None:
-        """Return the approximate number of entries of a row."""
-        return self.per_row
 
     def identity(self) -> Any:
         """Return the files, as they were."""
@@ -164,7 +160,7 @@ def open_line_stream(
                 yield narrowed(X), y
 
     reader = ArrayReader(NumberedNames(width), np.dtype(np.float64), True, True, (), missing)
-    return IteratorFeed(Once(rows()), f"{format} stream", None, 64.0), reader
+    return IteratorFeed(Once(rows()), f"{format} stream", None, False, 64.0), reader
 
 
 @dataclass

@@ -23,7 +23,7 @@ from quadlin.data.sources.arrow_batches import (
 from quadlin.data.sources.csv_cells import converted
 from quadlin.data.sources.csv_preview import look_at_csv
 from quadlin.data.sources.csv_text import Dialect, csv_error, csv_types, open_csv_file
-from quadlin.data.sources.feeds import BaseFeed, Piece, spread
+from quadlin.data.sources.feeds import Feed, Piece, spread
 from quadlin.data.sources.files import File, FileSet
 
 
@@ -44,7 +44,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class FileFeed(BaseFeed):
+class FileFeed(Feed):
     """Batches of files of one format."""
 
     format: str
@@ -62,10 +62,6 @@ class FileFeed(BaseFeed):
         rows = [unit.rows for unit in self.units]
         return None if None in rows else sum(count or 0 for count in rows)
 
-    def only(self, columns: Sequence[Any]) -> "FileFeed":
-        """Return a feed that reads no more than these columns."""
-        return replace(self, columns=tuple(columns))
-
     def pieces(self, rows: int) -> Iterator[Piece]:
         """Yield batches of a bounded size."""
         pa = arrow()
@@ -80,10 +76,6 @@ class FileFeed(BaseFeed):
                     row += len(table)
                     start = None if start is None else start + len(table)
             unit.file.check()
-
-    def numbers_with_commas(self) -> Mapping[str, str]:
-        """Return columns of text that look like numbers with commas, and what to do about them."""
-        return self.commas
 
     def parts(self, count: int) -> list["FileFeed"]:
         """Cut between row groups or files."""

@@ -1,7 +1,7 @@
 """The labels of a target that is text, and targets that are numbers or names of rows instead."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -10,7 +10,7 @@ from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.columns.level_codes import written_numbers
 from quadlin.data.columns.numbers_as_text import is_number
-from quadlin.data.sources.feeds import Piece
+from quadlin.data.sources.feeds import Feed, Piece
 from quadlin.data.sources.source import default_rows
 
 MANY_LABELS = 1000  # a text with more values is no label, whatever the user says
@@ -18,16 +18,12 @@ MOST_UNASKED, FEW = 50, 10  # labels of a target that nobody has called one, and
 AS_CLASSES = Phrase('labels="learn"', Option("classify", True))
 
 
-class _Feed(Protocol):
-    def only(self, columns: Any) -> Any: ...
-
-
-def learned_labels(feed: _Feed, target: Any, title: str, asked: bool) -> tuple[str, ...]:
+def learned_labels(feed: Feed, target: Any, title: str, asked: bool) -> tuple[str, ...]:
     """Return the labels of a text, found by a pass over it.
 
     Parameters
     ----------
-    feed : TableFeed
+    feed : Feed
         The table.
     target : str
         The column.

@@ -1,114 +1,84 @@
-"""Arrays: in memory, mapped from disk, or behind zarr and HDF5."""
+"""Slices of frames and arrays: in memory, mapped from disk, or behind zarr and HDF5."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 from array_api_compat import is_array_api_obj
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.chunks import MemorySource, even_cuts
-from quadlin.data.columns.digests import digest_of
+from quadlin.core.chunks import Chunk, even_cuts
+from quadlin.data.columns.digests import column_digest, digest_of
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.columns.names import NumberedNames
-from quadlin.data.sources.feeds import BaseFeed, Piece
+from quadlin.data.sources.feeds import Feed, Piece, sliced
 from quadlin.data.sources.files import File
 from quadlin.data.sources.numpy_files import mapped_file
 from quadlin.data.sources.readers import ArrayReader
 
 
 @dataclass(frozen=True)
-class MemoryFeed(BaseFeed):
-    """Views of rows in memory."""
+class SliceFeed(Feed):
+    """Slices of an array or of a frame; those of an array on disk are read when they are needed."""
 
-    source: MemorySource
-    title: str
-    file: File | None = None  # from which the rows were loaded
-    first: int = 0  # number of the first row in the whole source
-    again, ahead, is_array = True, False, True
-
-    @property
-    def rows(self) -> int:
-        """Return the number of rows."""
-        return self.source.rows
-
-    def entries_per_row(self) -> float | None:
-        """Return the mean number of entries of a sparse row."""
-        X = self.source.X
-        return X.nnz / max(1, self.rows) if issparse(X) else None
-
-    def pieces(self, rows: int) -> Iterator[Piece]:
-        """Yield views."""
-        for start in range(0, self.rows, rows):
-            chunk = self.source.between(start, min(start + rows, self.rows))
-            yield Piece(chunk.X, chunk.y, chunk.weight, start=self.first + start)
-
-    def parts(self, count: int) -> list["MemoryFeed"]:
-        """Cut between rows."""
-        parts, first = [], self.first
-        for part in self.source.parts(count):
-            parts.append(replace(self, source=part, first=first))
-            first += part.rows
-        return parts
-
-    def identity(self) -> Any:
-        """Return shape, dtype and a hash of the rows, or the file."""
-        X, vectors = self.source.X, (self.source.y, self.source.weight)
-        digests = [None if v is None else digest_of(v) for v in vectors]
-        if self.file is not None:
-            return self.file, self.first, self.rows, digests
-        return tuple(X.shape), str(X.dtype), [digest_of(X), *digests]
-
-
-@dataclass(frozen=True)
-class StoredArrayFeed(BaseFeed):
-    """Slices of an array that is not in memory; each is read when it is needed."""
-
-    X: Any  # (n, d): memmap, or anything with shape, dtype and slices of rows
+    X: Any  # (n, d): a frame, or anything with shape, dtype and slices of rows
     y: Any
     weight: Any
     title: str
-    file: File | None = None
-    first: int = 0  # number of the first row of X in the whole array
-    again, ahead, is_array = True, True, True
+    file: File | None = None  # from which X is loaded or mapped
+    ahead: bool = False
+    per_row: float | None = None
+    first: int = 0  # number of the first row of X in the whole source
+    again = True
 
     @property
     def rows(self) -> int:
         """Return the number of rows."""
         return int(self.X.shape[0])
 
+    @property
+    def is_array(self) -> bool:
+        """Tell whether the rows are slices of an array."""
+        return not isinstance(self.X, nw.DataFrame)
+
+    def only(self, columns: Sequence[Any]) -> "SliceFeed":
+        """Return a feed that reads only these columns of a frame."""
+        return replace(self, X=self.X.select(list(columns)))
+
     def pieces(self, rows: int) -> Iterator[Piece]:
         """Yield slices."""
-        if self.file is not None:
-            self.file.check()
+        self._check_file()
         step = _aligned(self.X, rows)
         for start in range(0, self.rows, step):
             part = slice(start, min(start + step, self.rows))
             with explained(self.title, "Is the file complete?"):
-                X = np.asarray(self.X[part])
-            yield Piece(
-                X,
-                None if self.y is None else self.y[part],
-                None if self.weight is None else self.weight[part],
-                start=self.first + start,
-            )
-        if self.file is not None:
-            self.file.check()
+                X = _rows_of(self.X, part)
+            vectors = sliced(self.y, part), sliced(self.weight, part)
+            yield Piece(X, *vectors, start=self.first + start)
+        self._check_file()
 
-    def parts(self, count: int) -> list["StoredArrayFeed"]:
+    def parts(self, count: int) -> list["SliceFeed"]:
         """Cut between rows."""
         return [self._part(slice(a, b)) for a, b in even_cuts(self.rows, count)]
 
     def identity(self) -> Any:
-        """Return shape, dtype and a hash of some rows, or the file."""
+        """Return shape, dtypes and a hash of the rows (some of those on disk), or the file."""
         digests = [None if v is None else digest_of(v) for v in (self.y, self.weight)]
+        if isinstance(self.X, nw.DataFrame):
+            columns = [column_digest(column) for column in self.X.iter_columns()]
+            return self.X.shape, str(self.X.schema), columns, digests
         if self.file is not None:
             return self.file, self.first, self.rows, digests
         return tuple(self.X.shape), str(self.X.dtype), [digest_of(self.X), *digests]
 
-    def _part(self, part: slice) -> "StoredArrayFeed":
+    def _check_file(self) -> None:
+        if self.ahead and self.file is not None:
+            self.file.check()
+
+    def _part(self, part: slice) -> "SliceFeed":
         X, y, weight = (_windowed(values, part) for values in (self.X, self.y, self.weight))
         return replace(self, X=X, y=y, weight=weight, first=self.first + part.start)
 
@@ -138,7 +108,7 @@ class Window:
 
 def open_array(
     X: Any, y: Any, weight: Any, missing: str, title: str, file: File | None = None
-) -> tuple[MemoryFeed | StoredArrayFeed, ArrayReader]:
+) -> tuple[SliceFeed, ArrayReader]:
     """Return the feed and the reader of an array, without reading it.
 
     Parameters
@@ -180,9 +150,9 @@ def open_array(
     )
     single = np.dtype(np.float32) if dtype == np.float32 else np.dtype(np.float64)
     reader = ArrayReader(NumberedNames(d), single, issparse(X), y is not None, (), missing)
-    if isinstance(X, np.ndarray | csr_array) and not isinstance(X, np.memmap):
-        return MemoryFeed(MemorySource(X, y, weight), title, file), reader
-    return StoredArrayFeed(X, y, weight, title, file), reader
+    in_memory = isinstance(X, np.ndarray | csr_array) and not isinstance(X, np.memmap)
+    per_row = X.nnz / n if issparse(X) else None
+    return SliceFeed(X, y, weight, title, file, not in_memory, per_row), reader
 
 
 def _plain(X: Any) -> Any:
@@ -223,6 +193,12 @@ def _aligned(X: Any, rows: int) -> int:
     return rows
 
 
+def _rows_of(X: Any, part: slice) -> Any:
+    if issparse(X):
+        return Chunk(X, None, None).between(part.start, part.stop).X  # views, unlike those of scipy
+    return X[part] if isinstance(X, nw.DataFrame) else np.asarray(X[part])
+
+
 def _windowed(values: Any, part: slice) -> Any:
     """Return some rows of an array without reading them; a mapped file is pickled by its name."""
     if values is None:
@@ -230,8 +206,8 @@ def _windowed(values: Any, part: slice) -> Any:
     if isinstance(values, np.memmap):
         mapped = mapped_file(values)
         return values[part] if mapped is None else Window(mapped, part.start, part.stop)
-    if isinstance(values, np.ndarray):
-        return values[part]
+    if isinstance(values, np.ndarray | csr_array | nw.DataFrame):
+        return _rows_of(values, part)
     if isinstance(values, Window):
         return Window(values.array, values.first + part.start, values.first + part.stop)
     return Window(values, part.start, part.stop)
