@@ -1,7 +1,7 @@
 """Errors about rows that cannot be read."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from quadlin.core.messages import Message, Option
@@ -19,10 +19,16 @@ class ColumnError(ValueError):
 
 
 class SourceError(ValueError):
-    """Rows that cannot be read; the text says which, why, and what to do."""
+    """Rows that cannot be read; the text says which, why, and what to do.
+
+    With values, the text is the template of a `Message`.
+    """
 
     column: str | None = None  # the one that is to blame, where the others can be read without it
     remedy: Option | None = None  # that lets it be read
+
+    def __init__(self, text: str, **values: Any) -> None:
+        super().__init__(Message(text, **values) if values else text)
 
     @classmethod
     def about(cls, title: str, error: ValueError) -> "SourceError":
@@ -41,33 +47,22 @@ class IdentifierWarning(UserWarning):
     """A text column whose levels are hardly ever seen twice."""
 
 
-def explained(what: str, advice: str) -> AbstractContextManager[None]:
+@contextmanager
+def explained(what: str, advice: str) -> Iterator[None]:
     """Turn a library's error about broken data into a SourceError of one sentence."""
-
-    @contextmanager
-    def guard() -> Iterator[None]:
-        try:
-            yield
-        except SourceError:
-            raise
-        except ImportError:
-            raise
-        except FileNotFoundError:
-            raise SourceError(f"{what} does not exist. Check the path.") from None
-        except PermissionError:
-            raise SourceError(f"{what} cannot be read. Check its permissions.") from None
-        except MemoryError as error:
-            raise SourceError(
-                Message.joined(
-                    [f"{what} needs more memory than there is: {first_line(error)}", advice]
-                )
-            ) from None
-        except Exception as error:  # each library has its own errors for broken bytes
-            raise SourceError(
-                Message.joined([f"{what} cannot be read: {first_line(error)}", advice])
-            ) from None
-
-    return guard()
+    try:
+        yield
+    except (SourceError, ImportError):
+        raise
+    except FileNotFoundError:
+        raise SourceError(f"{what} does not exist. Check the path.") from None
+    except PermissionError:
+        raise SourceError(f"{what} cannot be read. Check its permissions.") from None
+    except Exception as error:  # each library has its own errors for broken bytes
+        memory = isinstance(error, MemoryError)
+        problem = "needs more memory than there is" if memory else "cannot be read"
+        text = f"{what} {problem}: {first_line(error)}"
+        raise SourceError(Message.joined([text, advice])) from None
 
 
 def first_line(error: BaseException) -> str:

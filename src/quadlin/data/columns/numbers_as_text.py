@@ -1,7 +1,7 @@
 """Columns of numbers that are text, whose values would each become a level."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from quadlin.core.messages import Message, Option, Phrase, warn
@@ -85,9 +85,13 @@ def described(name: str, labels: Sequence[str], cell: str) -> Message:
     )
 
 
-def marks_in(labels: Sequence[str]) -> list[str]:
-    """Return the labels that usually stand for missing values; see `csv_preview` for the rule."""
-    odd = [label for label in labels if not NUMBER.fullmatch(label.strip())]
+def marks_in(labels: Collection[str], number: re.Pattern[str] = NUMBER) -> list[str]:
+    """Return the labels that usually stand for missing values.
+
+    A question mark does so in any column; other marks do where nothing else keeps a column from
+    being numeric.
+    """
+    odd = [label for label in labels if not number.fullmatch(label.strip())]
     if odd and len(odd) < len(labels) and all(label.strip() in MARKERS for label in odd):
         return odd
     return [label for label in odd if label.strip() == "?"]

@@ -123,40 +123,8 @@ def open_dask_frame(frame: Any, y: Any, weight: Any) -> tuple[nw.DataFrame[Any],
     return sample, replace(feed, columns=tuple(frame.columns))
 
 
-def lazily(predict: Callable[..., Any], X: Any, dtype: np.dtype, return_std: bool) -> Any:
+def lazily(predict: Callable[[Any], Any], X: Any, dtype: np.dtype, width: int | None = None) -> Any:
     """Return the predictions for a Dask collection as a lazy Dask array.
-
-    Parameters
-    ----------
-    predict : callable
-        Predicts the rows of one block, (X, return_std) → y or (y, std).
-    X : Dask array or frame
-        Rows.
-    dtype : dtype
-        The dtype of the predictions.
-    return_std : bool
-        Whether to return standard deviations as well.
-
-    Returns
-    -------
-    Dask array (n_samples,), or a pair of them
-    """
-    import dask.array
-
-    parts, (blocks, sizes) = 1 + return_std, _blocks_of(X)
-    predicted = [dask.delayed(_predicted)(predict, block, dtype, return_std) for block in blocks]
-    pieces = [
-        dask.array.from_delayed(block, (parts, size), dtype=dtype)
-        for block, size in zip(predicted, sizes, strict=True)
-    ]
-    together = dask.array.concatenate(pieces, axis=1, allow_unknown_chunksizes=True)
-    return (together[0], together[1]) if return_std else together[0]
-
-
-def lazily_for_labels(
-    predict: Callable[[Any], Any], X: Any, dtype: np.dtype, width: int | None
-) -> Any:
-    """Return the predictions of a classifier for a Dask collection as a lazy Dask array.
 
     Parameters
     ----------
@@ -168,6 +136,10 @@ def lazily_for_labels(
         The dtype of the predictions.
     width : int or None
         The number of columns of the predictions; None for a vector.
+
+    Returns
+    -------
+    Dask array (n_samples,) or (n_samples, width)
     """
     import dask.array
 
@@ -179,6 +151,12 @@ def lazily_for_labels(
         for block, size in zip(*_blocks_of(X), strict=True)
     ]
     return dask.array.concatenate(pieces, axis=0, allow_unknown_chunksizes=True)
+
+
+def lazily_with_std(predict: Callable[..., Any], X: Any, dtype: np.dtype) -> tuple[Any, Any]:
+    """Return predictions and standard deviations for a Dask collection as lazy Dask arrays."""
+    both = lazily(lambda rows: np.column_stack(predict(rows, return_std=True)), X, dtype, 2)
+    return both[:, 0], both[:, 1]
 
 
 def _answered(
@@ -194,16 +172,6 @@ def _blocks_of(X: Any) -> tuple[Any, list[Any]]:
         return blocks, [np.nan] * len(blocks)
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     return X.to_delayed()[:, 0], list(X.chunks[0])
-
-
-def _predicted(
-    predict: Callable[..., Any], rows: Any, dtype: np.dtype, return_std: bool
-) -> np.ndarray:
-    """Return the predictions for a block, with one row per number that is predicted."""
-    if not len(rows):
-        return np.empty((1 + return_std, 0), dtype)
-    answer = predict(rows, return_std) if return_std else (predict(rows),)
-    return np.stack([np.asarray(part, dtype=dtype) for part in answer])
 
 
 def _feed(

@@ -150,7 +150,7 @@ class OnCluster(Engine):
         ]
         while len(level) > 1:
             groups = (level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN))
-            level = [delayed(_total, pure=False)(group) for group in groups]
+            level = [delayed(summed, pure=False)(group) for group in groups]
         # Dask warns of graphs above 10 MB: values per row, which must survive a worker.
         with config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
             total: T | None = self.client.compute(level[0]).result()
@@ -226,7 +226,3 @@ def _keep_temporaries() -> None:
         allocator = ctypes.CDLL(None)
         allocator.mallopt(trim, 64 << 20)
         allocator.mallopt(mmap, 32 << 20)
-
-
-def _total(sums: list[T | None]) -> T | None:
-    return summed(sums)

@@ -11,15 +11,15 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.chunks import is_dask
-from quadlin.core.messages import Message, Phrase
+from quadlin.core.messages import Phrase
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.opening.dask_collections import is_dask_frame, open_dask_array, open_dask_frame
 from quadlin.data.opening.slices import SliceFeed, open_array
 from quadlin.data.sources.feeds import Feed
-from quadlin.data.sources.files import FORMATS, TITLES, find
+from quadlin.data.sources.files import FORMATS, find
 from quadlin.data.sources.iterators import open_iterator
 from quadlin.data.sources.numpy_files import load_numpy
-from quadlin.data.sources.options import FileOptions, OpenOptions
+from quadlin.data.sources.options import OpenOptions
 from quadlin.data.sources.readers import Reader
 from quadlin.data.sources.schema import table_reader
 from quadlin.data.sources.svmlight import open_line_stream, open_lines
@@ -41,7 +41,7 @@ def open_rows(given: Any, options: OpenOptions) -> Opened:
     if hasattr(given, "to_batches") and hasattr(given, "schema") and hasattr(given, "scanner"):
         from quadlin.data.sources.arrow_batches import open_dataset
 
-        return _table(*open_dataset(given), options.named("Arrow dataset"))
+        return table_reader(*open_dataset(given), options)
     with explained(f"The {type(given).__name__}", "Check its columns."):
         frame = nw.from_native(_wrapped(given), pass_through=True)
     if isinstance(frame, nw.DataFrame):
@@ -53,7 +53,7 @@ def open_rows(given: Any, options: OpenOptions) -> Opened:
     if issparse(given) or all(hasattr(given, name) for name in ("shape", "dtype", "__getitem__")):
         options.no_table("The array")
         y, w = options.target, options.weight
-        return *open_array(given, y, w, options.table.missing, _array_title(given)), None
+        return *open_array(given, y, w, options.missing, _array_title(given)), None
     if callable(given) or isinstance(given, Iterable):
         return _open_iterator(given, options)
     raise SourceError(
@@ -62,25 +62,18 @@ def open_rows(given: Any, options: OpenOptions) -> Opened:
     )
 
 
-def _table(sample: nw.DataFrame[Any], feed: Feed, table: FileOptions) -> Opened:
-    return table_reader(sample, table, feed, feed.title)
-
-
 def _open_path(given: Any, options: OpenOptions) -> Opened:
     files = find(given, options.format)
-    table = options.table
     if files.format not in ("csv", "tsv"):
         options.no_csv(files.title)
     if files.format in ("svmlight", "libffm"):
         options.no_table(files.title)
         if options.target is not None or options.weight is not None:
             raise SourceError(
-                Message(
-                    "{title} contains its own target: leave out {target=} and {weight=}.",
-                    title=files.title,
-                )
+                "{title} contains its own target: leave out {target=} and {weight=}.",
+                title=files.title,
             )
-        return *open_lines(files, options.n_features, options.zero_based, table.missing), None
+        return *open_lines(files, options.n_features, options.zero_based, options.missing), None
     if files.format in ("npy", "npz"):
         options.no_table(files.title)
         if len(files.files) > 1:
@@ -89,11 +82,10 @@ def _open_path(given: Any, options: OpenOptions) -> Opened:
         X, y, w = load_numpy(file.path, files.format)
         target, weight = (_array_at(values) for values in (options.target, options.weight))
         y, w = (y if target is None else target), (w if weight is None else weight)
-        return *open_array(X, y, w, table.missing, files.title, file), None
+        return *open_array(X, y, w, options.missing, files.title, file), None
     from quadlin.data.sources.table_files import open_files
 
-    opened = open_files(files, options.text, options.written(files.format))
-    return _table(*opened, options.named(files.title))
+    return table_reader(*open_files(files, options.text, options.written(files.format)), options)
 
 
 def _array_at(values: Any) -> Any:
@@ -104,7 +96,7 @@ def _array_at(values: Any) -> Any:
 
 
 def _open_handle(handle: Any, options: OpenOptions) -> Opened:
-    format, missing = options.format, options.table.missing
+    format, missing = options.format, options.missing
     if format not in (None, "csv", "tsv"):
         options.no_csv("The stream")
     if format in ("svmlight", "libffm"):
@@ -113,28 +105,26 @@ def _open_handle(handle: Any, options: OpenOptions) -> Opened:
         ), None
     if format not in ("csv", "tsv", "arrow"):
         raise SourceError(
-            Message(
-                "{what} needs {format=} csv, tsv, arrow (a stream), svmlight or libffm{else_}",
-                what=Phrase("An open file", "The standard input"),
-                else_=f"; {format!r} needs a file with a path." if format in FORMATS else ".",
-            )
+            "{what} needs {format=} csv, tsv, arrow (a stream), svmlight or libffm{else_}",
+            what=Phrase("An open file", "The standard input"),
+            else_=f"; {format!r} needs a file with a path." if format in FORMATS else ".",
         )
     from quadlin.data.opening.handles import open_stream
 
-    opened = open_stream(handle, format, options.text, options.written(format))
-    return _table(*opened, options.named(f"{TITLES[format]} stream"))
+    return table_reader(
+        *open_stream(handle, format, options.text, options.written(format)), options
+    )
 
 
 def _open_dask(given: Any, options: OpenOptions) -> Opened:
     if not is_dask_frame(given):
         options.no_table("The Dask array")
-        feed, reader = open_dask_array(given, options.target, options.weight, options.table.missing)
+        feed, reader = open_dask_array(given, options.target, options.weight, options.missing)
         return feed, reader, None
     if not hasattr(given, "columns"):
         raise SourceError("The Dask series has one column. Give a frame or an array.")
     y, weight, table = _apart(options)
-    sample, frames = open_dask_frame(given, y, weight)
-    return _table(sample, frames, table)
+    return table_reader(*open_dask_frame(given, y, weight), table)
 
 
 def _open_frame(frame: nw.DataFrame[Any], given: Any, options: OpenOptions) -> Opened:
@@ -147,16 +137,14 @@ def _open_frame(frame: nw.DataFrame[Any], given: Any, options: OpenOptions) -> O
             raise SourceError(
                 f"The {role} has {len(values)} entries, but there are {len(frame)} rows."
             )
-    return _table(frame, SliceFeed(frame, y, weight, title), table)
+    return table_reader(frame, SliceFeed(frame, y, weight, title), table)
 
 
-def _apart(options: OpenOptions) -> tuple[Any, Any, FileOptions]:
+def _apart(options: OpenOptions) -> tuple[Any, Any, OpenOptions]:
     """Return targets and weights that are arrays, and the options with those that are names."""
     name = [v if isinstance(v, str | int) else None for v in (options.target, options.weight)]
     array = [None if isinstance(v, str | int) else v for v in (options.target, options.weight)]
-    table = replace(
-        options.table, target=name[0], weight=name[1], target_apart=array[0] is not None
-    )
+    table = replace(options, target=name[0], weight=name[1], target_apart=array[0] is not None)
     return _vector(array[0]), _vector(array[1]), table
 
 
@@ -176,7 +164,7 @@ def _open_lazy(given: Any, options: OpenOptions) -> Opened:
 
     sample = nw.from_native(given.head(0).collect(), eager_only=True)
     feed = BatchFeed(_LazyWalk(given), tuple(sample.columns), "polars LazyFrame", None)
-    return _table(sample, feed, options.named("polars LazyFrame"))
+    return table_reader(sample, feed, options)
 
 
 @dataclass(frozen=True)
@@ -195,14 +183,13 @@ def _open_iterator(given: Any, options: OpenOptions) -> Opened:
         options.no_table("The iterator of arrays")
         if options.target is not None or options.weight is not None:
             raise SourceError("An iterator of arrays yields the target itself: (X, y).")
-        _, reader = open_array(X, y, None, options.table.missing, "The iterator's first X")
+        _, reader = open_array(X, y, None, options.missing, "The iterator's first X")
         return feed, reader, None
-    sample = nw.from_native(X, eager_only=True)
-    feed = replace(feed, columns=tuple(sample.columns))
-    table = replace(options.named("The iterator"), target_apart=y is not None)
     if options.target is not None and y is not None:
         raise SourceError("The iterator yields a y, so target= must not name a column as well.")
-    return _table(sample, feed, table)
+    sample = nw.from_native(X, eager_only=True)
+    feed = replace(feed, columns=tuple(sample.columns))
+    return table_reader(sample, feed, replace(options, target_apart=y is not None))
 
 
 def _wrapped(given: Any) -> Any:

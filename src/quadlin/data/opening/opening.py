@@ -13,7 +13,7 @@ from quadlin.data.columns.label_sets import separators_of
 from quadlin.data.opening.openers import open_rows
 from quadlin.data.sources.csv_text import Dialect
 from quadlin.data.sources.means import array_means
-from quadlin.data.sources.options import FileOptions, OpenOptions
+from quadlin.data.sources.options import OpenOptions
 from quadlin.data.sources.readers import POLICIES, ArrayReader
 from quadlin.data.sources.source import Source, default_rows
 
@@ -150,22 +150,25 @@ def open_source(
     if fill is not None and missing == "mean":
         means = {str(name): float(value) for name, value in fill.items()}
     label_names = None if labels in (None, "learn", "auto") else tuple(map(str, labels))
-    table = FileOptions(
-        None,
-        None,
+    dialect = Dialect.of(delimiter, decimal, encoding, header, na, thousands)
+    options = OpenOptions(
+        target,
+        weight,
         columns,
         missing,
         encoder,
         levels,
         means,
-        keep=_names(keep),
-        categorical_features=_names(categorical_features) if encoder is None else (),
-        multi_hot=_separators(multi_hot) if encoder is None else {},
-        exclude=_names(exclude) if encoder is None else (),
-        labels=label_names or labels,
+        _names(keep),
+        _names(categorical_features) if encoder is None else (),
+        _separators(multi_hot) if encoder is None else {},
+        _names(exclude) if encoder is None else (),
+        label_names or labels,
+        format,
+        n_features,
+        zero_based,
+        dialect,
     )
-    dialect = Dialect.of(delimiter, decimal, encoding, header, na, thousands)
-    options = OpenOptions(table, target, weight, format, n_features, zero_based, dialect)
     feed, reader, counted = open_rows(anything, options)
     if isinstance(reader, ArrayReader) and missing == "mean":
         reader = replace(reader, fill=means) if means else array_means(feed, reader)
@@ -180,17 +183,13 @@ def _check(missing: str, chunk_rows: Any, exclude: Sequence[Any], columns: Any) 
     """Refuse options that make no sense, by themselves or together."""
     if missing not in POLICIES:
         raise SourceError(
-            Message(
-                "{missing=} is not one of {policies}.",
-                missing=missing,
-                policies=", ".join(map(repr, POLICIES)),
-            )
+            "{missing=} is not one of {policies}.",
+            missing=missing,
+            policies=", ".join(map(repr, POLICIES)),
         )
     whole = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
     if chunk_rows is not None and (not whole or chunk_rows < 1):
-        raise SourceError(
-            Message("{chunk_rows=} must be a whole number ≥ 1.", chunk_rows=chunk_rows)
-        )
+        raise SourceError("{chunk_rows=} must be a whole number ≥ 1.", chunk_rows=chunk_rows)
     if exclude and columns is not None:
         raise SourceError(
             Message(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Option
 from quadlin.data.columns.columns import as_codes
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.sources.arrow_batches import arrow
@@ -19,21 +19,16 @@ def checked_signs(decimal: Any, thousands: Any) -> tuple[Any, Any]:
         return decimal, None
     if thousands not in SEPARATORS:
         raise SourceError(
-            Message(
-                "{thousands=} must be a comma, a point, a space, an apostrophe or an underscore.",
-                thousands=thousands,
-            )
+            "{thousands=} must be a comma, a point, a space, an apostrophe or an underscore.",
+            thousands=thousands,
         )
     decimal = decimal or {".": ",", ",": "."}.get(thousands)
     if decimal == thousands:
         raise SourceError(
-            Message(
-                "{decimal=} and {thousands=} cannot be the same. Give the decimal point with "
-                "{option}.",
-                decimal=decimal,
-                thousands=thousands,
-                option=Option("decimal"),
-            )
+            "{decimal=} and {thousands=} cannot be the same. Give the decimal point with {option}.",
+            decimal=decimal,
+            thousands=thousands,
+            option=Option("decimal"),
         )
     return decimal, thousands
 
@@ -104,15 +99,13 @@ def _numbers(column: Any, name: str, dialect: Any, what: str, row: int) -> Any:
     place = compute.index(wrong, True).as_py()
     if place >= 0:
         raise SourceError(
-            Message(
-                "Column {name!r} of {what} looks like a number in its first rows, but in row {row} "
-                "(counted from 0) it holds {value!r}. Correct it, or {codes} if these are codes.",
-                name=name,
-                what=what,
-                row=row + place,
-                value=column[place].as_py()[:80],
-                codes=as_codes(name),
-            )
+            "Column {name!r} of {what} looks like a number in its first rows, but in row {row} "
+            "(counted from 0) it holds {value!r}. Correct it, or {codes} if these are codes.",
+            name=name,
+            what=what,
+            row=row + place,
+            value=column[place].as_py()[:80],
+            codes=as_codes(name),
         )
     signs = SPACES if dialect.thousands == " " else dialect.thousands
     for sign in signs:

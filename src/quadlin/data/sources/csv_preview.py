@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quadlin.core.messages import Message, Option, warn
-from quadlin.data.columns.columns import MARKERS
 from quadlin.data.columns.errors import SourceError
+from quadlin.data.columns.level_codes import PLAIN
 from quadlin.data.columns.names import shortened
+from quadlin.data.columns.numbers_as_text import marks_in
 from quadlin.data.sources.arrow_batches import arrow
 from quadlin.data.sources.csv_cells import grouped_number
 from quadlin.data.sources.csv_text import ENCODINGS, Dialect
 from quadlin.data.sources.odd_numbers import odd_numbers
 
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 SHOWN_ROWS = 1000  # that tell whether a column holds such numbers
 
 
@@ -80,7 +80,7 @@ def _first_block(opened: Callable[[Dialect], Any], what: str, dialect: Dialect) 
             names = batches.schema.names  # the first to decode them
         except UnicodeDecodeError:
             raise SourceError(
-                Message("The header of {what} is not UTF-8. {advice}", what=what, advice=ENCODINGS)
+                "The header of {what} is not UTF-8. {advice}", what=what, advice=ENCODINGS
             ) from None
         schema = batches.schema
         if len(set(names)) < len(names):
@@ -96,20 +96,18 @@ def _refuse_missing_header(schema: Any, first: Any, what: str) -> None:
     names = [name.strip() for name in schema.names]
     if not all(names) or _count_up(names):
         return
-    numbers = [bool(NUMBER.fullmatch(name)) for name in names]
+    numbers = [bool(PLAIN.fullmatch(name)) for name in names]
     if not any(numbers) and (len(names) < 2 or len(set(names)) < len(names)):
         return
     for name, column, number in zip(names, schema.names, numbers, strict=True):
         if not number and (first is None or name not in _distinct(first.column(column))):
             return
     raise SourceError(
-        Message(
-            "The first row of {what} looks like data, not like the names of columns: {names}. "
-            "Give {header=False} if there is no header, so the columns will be called x0, x1, …, "
-            "or {header=True} if these are names.",
-            what=what,
-            names=shortened(names),
-        )
+        "The first row of {what} looks like data, not like the names of columns: {names}. "
+        "Give {header=False} if there is no header, so the columns will be called x0, x1, …, "
+        "or {header=True} if these are names.",
+        what=what,
+        names=shortened(names),
     )
 
 
@@ -139,23 +137,15 @@ def _padded(first: Any, dialect: Dialect) -> tuple[str, ...]:
 
 
 def _markers(first: Any, text: Sequence[Any], dialect: Dialect) -> dict[str, str]:
-    """Return what stands for missing values, each with a column that has it.
-
-    A question mark does so in any column; other markers do where nothing else keeps a column from
-    being numeric.
-    """
+    """Return what stands for missing values, each with a column that has it."""
     pa, missing = arrow(), set(dialect.missing)
     number = re.compile(grouped_number(dialect.thousands or "", dialect.decimal))
     markers: dict[str, str] = {}
     for field, column in zip(first.schema, first.columns, strict=True) if first is not None else ():
         if field.name in text or not pa.types.is_string(field.type):
             continue
-        labels = _distinct(column) - missing
-        odd = {label for label in labels if not number.search(label)}
-        if odd and odd <= set(MARKERS) and len(odd) < len(labels):
-            markers.update(dict.fromkeys(sorted(odd), field.name))
-        elif "?" in odd:
-            markers["?"] = field.name
+        marks = marks_in(_distinct(column) - missing, number)
+        markers.update(dict.fromkeys(sorted(marks), field.name))
     return markers
 
 

@@ -58,27 +58,25 @@ class Dialect:
         single = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii()
         if delimiter is not None and (not single or delimiter in '"\r\n\0'):
             raise SourceError(
-                Message('{delimiter=} must be one character, such as ";".', delimiter=delimiter)
+                '{delimiter=} must be one character, such as ";".', delimiter=delimiter
             )
         if decimal not in (None, ".", ","):
-            raise SourceError(Message('{decimal=} must be "." or ",".', decimal=decimal))
+            raise SourceError('{decimal=} must be "." or ",".', decimal=decimal)
         decimal, thousands = checked_signs(decimal, thousands)
         try:
             "".encode(encoding or "utf8")
         except (LookupError, TypeError, ValueError):
             raise SourceError(
-                Message(
-                    '{encoding=} is unknown. Give one such as "latin1", "cp1252" or "utf-16".',
-                    encoding=encoding,
-                )
+                '{encoding=} is unknown. Give one such as "latin1", "cp1252" or "utf-16".',
+                encoding=encoding,
             ) from None
         same = encoding is None or encoding.lower().replace("-", "") == "utf8"
         if header not in (None, True, False):
-            raise SourceError(Message("{header=} must be True or False.", header=header))
+            raise SourceError("{header=} must be True or False.", header=header)
         if na is not None:
             na = (na,) if isinstance(na, str) else tuple(na)
             if not all(isinstance(marker, str) for marker in na):
-                raise SourceError(Message('{na=} must be a list of texts, such as ["?"].', na=na))
+                raise SourceError('{na=} must be a list of texts, such as ["?"].', na=na)
         return cls(delimiter, decimal, thousands, "utf8" if same else encoding, header, na)
 
     def seen_in(self, head: bytes) -> "Dialect":
@@ -152,7 +150,7 @@ def refuse_other(head: bytes, what: str) -> None:
     """Refuse bytes that are not CSV text, by how they begin."""
     for start, why in NO_CSV.items():
         if head.startswith(start):
-            raise SourceError(Message("{what} {why}.", what=_capital(what), why=why))
+            raise SourceError("{what} {why}.", what=_capital(what), why=why)
 
 
 def in_utf8(file: Any, dialect: Dialect) -> Any:

@@ -10,10 +10,10 @@ from quadlin.data.columns.columns import is_category, is_text
 from quadlin.data.columns.errors import ColumnError, SourceError
 from quadlin.data.columns.levels import may_be_numbers
 from quadlin.data.columns.names import did_you_mean, shortened
-from quadlin.data.sources.options import FileOptions
+from quadlin.data.sources.options import OpenOptions
 
 
-def feature_columns(available: list[Any], options: FileOptions, title: str) -> list[Any]:
+def feature_columns(available: list[Any], options: OpenOptions, title: str) -> list[Any]:
     """Return the columns that are the features, of those in the table."""
     _check_roles(available, options, title)
     columns = options.columns if options.encoder is None else options.encoder.input_names
@@ -22,14 +22,12 @@ def feature_columns(available: list[Any], options: FileOptions, title: str) -> l
         left = [name for name in available if name not in others]
         if not left:
             raise SourceError(
-                Message(
-                    "{title} has no columns left for features: it has {names}. {advice}.",
-                    title=title,
-                    names=shortened(available),
-                    advice=Message("Leave out {exclude=}, or name fewer columns")
-                    if options.exclude
-                    else "Give a table with at least one more column",
-                )
+                "{title} has no columns left for features: it has {names}. {advice}.",
+                title=title,
+                names=shortened(available),
+                advice=Message("Leave out {exclude=}, or name fewer columns")
+                if options.exclude
+                else "Give a table with at least one more column",
             )
         return left
     columns = [columns] if isinstance(columns, str) else list(columns)
@@ -37,18 +35,18 @@ def feature_columns(available: list[Any], options: FileOptions, title: str) -> l
     return columns
 
 
-def _check_roles(available: list[Any], options: FileOptions, title: str) -> None:
+def _check_roles(available: list[Any], options: OpenOptions, title: str) -> None:
     """Refuse columns that options name and the table does not have."""
     for role, name in (("target", options.target), ("weight", options.weight)):
+        if name is not None and not isinstance(name, str | int):
+            raise SourceError(f"{title}: name the column of the {role} instead of giving an array.")
         if name is not None and name not in available:
             remedy = Message("Name one of them with {option}.", option=Option(role))
             raise SourceError(_no_column(title, name, f" for the {role}", available, remedy))
     if options.target is not None and options.target == options.weight:
         raise SourceError(
-            Message(
-                "{name!r} cannot be both the target and the weight. Name another {weight=}.",
-                name=options.target,
-            )
+            "{name!r} cannot be both the target and the weight. Name another {weight=}.",
+            name=options.target,
         )
     for option in ("exclude", "categorical_features", "multi_hot"):
         for name in getattr(options, option):
@@ -58,7 +56,7 @@ def _check_roles(available: list[Any], options: FileOptions, title: str) -> None
 
 
 def _check_features(
-    columns: list[Any], available: list[Any], options: FileOptions, title: str
+    columns: list[Any], available: list[Any], options: OpenOptions, title: str
 ) -> None:
     """Refuse features that are not in the table, named twice, or the target or weight as well."""
     if gone := [name for name in columns if name not in available]:
@@ -74,12 +72,10 @@ def _check_features(
             chosen = options.encoder is None
             remedy = "Leave it out of {option}." if chosen else "Name another {option}."
             raise SourceError(
-                Message(
-                    "{name!r} cannot be both a feature and the {role}. " + remedy,
-                    name=name,
-                    role=role,
-                    option=Option("columns" if chosen else role),
-                )
+                "{name!r} cannot be both a feature and the {role}. " + remedy,
+                name=name,
+                role=role,
+                option=Option("columns" if chosen else role),
             )
 
 
@@ -145,7 +141,7 @@ def refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> N
 
 
 def text_columns(
-    sample: nw.DataFrame[Any], columns: list[Any], options: FileOptions, title: str
+    sample: nw.DataFrame[Any], columns: list[Any], options: OpenOptions, title: str
 ) -> set[Any]:
     """Return the features that are categories: those that an encoder has levels of, if given."""
     given = {*options.categorical_features, *options.multi_hot}
@@ -188,13 +184,11 @@ def refuse_text(column: nw.Series[Any], role: str, title: str) -> None:
         text = True
     if text:
         raise SourceError(
-            Message(
-                "{title}: the {role} {name!r} has dtype {dtype}, but must be numbers. Choose a "
-                "numeric column with {option}, or replace its values by numbers.",
-                title=title,
-                role=role,
-                name=column.name,
-                dtype=str(column.dtype),
-                option=Option(role),
-            )
+            "{title}: the {role} {name!r} has dtype {dtype}, but must be numbers. Choose a "
+            "numeric column with {option}, or replace its values by numbers.",
+            title=title,
+            role=role,
+            name=column.name,
+            dtype=str(column.dtype),
+            option=Option(role),
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from quadlin.core.messages import Message, Phrase
+from quadlin.core.messages import Phrase
 from quadlin.data.columns.errors import SourceError, explained
 
 SUFFIXES = {
@@ -128,17 +128,15 @@ def find(given: Any, format: str | None) -> FileSet:
     chosen = format or _common_format(paths, shown)
     if chosen not in FORMATS:
         raise SourceError(
-            Message("{format=} is not one of {formats}.", format=format, formats=", ".join(FORMATS))
+            "{format=} is not one of {formats}.", format=format, formats=", ".join(FORMATS)
         )
     files = tuple(File.of(path) for path in paths)
     for file in files:
         if not Path(file.path).is_file():
             raise SourceError(
-                Message(
-                    "{path} is not a regular file. Give files of rows, or {stream} with {format=}.",
-                    path=file.path,
-                    stream=Phrase("an open file", "read it from the standard input"),
-                )
+                "{path} is not a regular file. Give files of rows, or {stream} with {format=}.",
+                path=file.path,
+                stream=Phrase("an open file", "read it from the standard input"),
             )
     title = f"{TITLES[chosen]} {kind} {shown}"
     if kind != "file":
@@ -164,11 +162,9 @@ def _text(path: Any) -> str:
     text = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
     if re.match(r"[a-zA-Z][a-zA-Z0-9+]+://", text):
         raise SourceError(
-            Message(
-                "{path} is not a file on this machine. Download it first{python}.",
-                path=text,
-                python=Phrase(", or give a pyarrow.dataset or a Dask frame that reads it"),
-            )
+            "{path} is not a file on this machine. Download it first{python}.",
+            path=text,
+            python=Phrase(", or give a pyarrow.dataset or a Dask frame that reads it"),
         )
     if not text:
         raise SourceError("The path is empty. Give that of a file or a folder.")
@@ -202,26 +198,21 @@ def _inside(folder: Path, format: str | None) -> list[str]:
             continue
         if keyed := [part for part in inner.parts[:-1] if re.fullmatch(r"\w+=.*", part)]:
             raise SourceError(
-                Message(
-                    "Folder {folder} keeps values in the names of its folders ({key}). Give "
-                    "{python}",
-                    folder=str(folder),
-                    key=keyed[0],
-                    python=Phrase(
-                        f'pyarrow.dataset.dataset({str(folder)!r}, partitioning="hive") instead.',
-                        "a folder without such folders, or write those values into a column.",
-                    ),
-                )
+                "Folder {folder} keeps values in the names of its folders ({key}). Give {python}",
+                folder=str(folder),
+                key=keyed[0],
+                python=Phrase(
+                    f'pyarrow.dataset.dataset({str(folder)!r}, partitioning="hive") instead.',
+                    "a folder without such folders, or write those values into a column.",
+                ),
             )
         paths.append(str(path))
     if not paths:
         raise SourceError(
-            Message(
-                "Folder {folder} holds no files of rows ({suffixes}). Check the path, or give "
-                "{format=} when the files have other names.",
-                folder=str(folder),
-                suffixes=", ".join(SUFFIXES),
-            )
+            "Folder {folder} holds no files of rows ({suffixes}). Check the path, or give "
+            "{format=} when the files have other names.",
+            folder=str(folder),
+            suffixes=", ".join(SUFFIXES),
         )
     return paths
 
@@ -236,11 +227,9 @@ def _common_format(paths: Iterable[str], shown: str) -> str:
         )
     if None in formats:
         raise SourceError(
-            Message(
-                "The name of {path} does not tell its format. Give {format=}: {formats}.",
-                path=str(formats[None]),
-                formats=", ".join(FORMATS),
-            )
+            "The name of {path} does not tell its format. Give {format=}: {formats}.",
+            path=str(formats[None]),
+            formats=", ".join(FORMATS),
         )
     if len(formats) > 1:
         some = " and ".join(formats[format] for format in sorted(map(str, formats))[:2])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.core.arrays import namespace, to_numpy
+from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.columns import fill_for
 from quadlin.data.columns.errors import ReadOnceError, SourceError
@@ -64,12 +64,10 @@ class Means:
         if not (self.count > 0).all():
             empty = names[int((self.count <= 0).argmax())]
             raise SourceError(
-                Message(
-                    "{title}: column {name!r} has no values. {leave_out}",
-                    title=title,
-                    name=empty,
-                    leave_out=leave_out(empty),
-                )
+                "{title}: column {name!r} has no values. {leave_out}",
+                title=title,
+                name=empty,
+                leave_out=leave_out(empty),
             )
         means = zip((self.total / self.count).tolist(), self.low < self.high, strict=True)
         fills = [fill_for(mean, bool(varies), self.dtype) for mean, varies in means]
@@ -82,21 +80,6 @@ def array_fill(X: Any, names: Sequence[str], weight: Any = None) -> dict[str, fl
     weight = None if weight is None else to_numpy(weight)
     means.add(X if issparse(X) else to_numpy(X), weight)
     return means.fill(names, "X")
-
-
-def filled(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:
-    """Return rows in memory whose missing values are filled; a copy only if there are any."""
-    values = X.data if issparse(X) else X
-    xp = namespace(values)
-    absent = xp.isnan(values)
-    if not bool(xp.any(absent)):
-        return X
-    means = np.asarray([fill[name] for name in names])
-    if issparse(X):
-        X = X.copy()
-        X.data[absent] = means[X.indices[absent]]
-        return X
-    return xp.where(absent, xp.asarray(means, dtype=X.dtype, device=X.device), X)
 
 
 def emptied(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:

@@ -1,6 +1,6 @@
 """How missing and infinite values are handled."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -8,6 +8,7 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
+from quadlin.core.arrays import namespace
 from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.columns import missing_in, values_of
@@ -59,15 +60,13 @@ class UncheckedRows:
             refuse_infinite(what, self.piece, np.isinf(values), values.dtype)
             if missing == "error" or (missing == "mean" and role == "weight"):
                 raise SourceError(
-                    Message(
-                        "{what} is missing in {where}. Use {missing=drop}{mean}, or take such "
-                        "rows out beforehand.",
-                        what=what,
-                        where=self.piece.where(int(absent.argmax())),
-                        mean=Message(" or {missing=mean}, which leaves out rows without a target")
-                        if role == "target"
-                        else "",
-                    )
+                    "{what} is missing in {where}. Use {missing=drop}{mean}, or take such "
+                    "rows out beforehand.",
+                    what=what,
+                    where=self.piece.where(int(absent.argmax())),
+                    mean=Message(" or {missing=mean}, which leaves out rows without a target")
+                    if role == "target"
+                    else "",
                 )
             bad = absent if bad is None else bad | absent
         if self.weight is not None and (self.weight < 0).any():
@@ -94,7 +93,13 @@ def settled(rows: UncheckedRows, reader: Any, names: Sequence[str]) -> Chunk:
         refuse_infinite_entry(rows, names)
         if reader.missing != "mean":
             _refuse_missing_entry(rows, names)
-        rows = _filled(rows, reader.fill, names)
+        rows = replace(rows, X=filled(rows.X, reader.fill or {}, names))
+        if spot := _first_entry(rows.X, np.isnan):
+            raise SourceError(
+                "Column {name!r} has no values, so it has no mean. {leave_out}",
+                name=names[spot[1]],
+                leave_out=leave_out(names[spot[1]]),
+            )
     return Chunk(rows.X, rows.y, rows.weight)
 
 
@@ -153,35 +158,29 @@ def _refuse_missing_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
     spot = _first_entry(rows.X, np.isnan)
     if spot and not issparse(rows.X) and len(rows.X) > 1 and np.isnan(rows.X[:, spot[1]]).all():
         raise SourceError(
-            Message(
-                "Column {name!r} is empty: it has no value in the {count:,} rows from {where} on. "
-                "{leave_out}",
-                name=names[spot[1]],
-                count=len(rows.X),
-                where=rows.piece.where(0),
-                leave_out=leave_out(names[spot[1]]),
-            )
+            "Column {name!r} is empty: it has no value in the {count:,} rows from {where} on. "
+            "{leave_out}",
+            name=names[spot[1]],
+            count=len(rows.X),
+            where=rows.piece.where(0),
+            leave_out=leave_out(names[spot[1]]),
         )
     if spot:
         raise SourceError(
-            Message(
-                "Column {name!r} contains NaN (a missing value), first in {where}. {remedy}",
-                name=names[spot[1]],
-                where=rows.piece.where(spot[0]),
-                remedy=REMEDY,
-            )
+            "Column {name!r} contains NaN (a missing value), first in {where}. {remedy}",
+            name=names[spot[1]],
+            where=rows.piece.where(spot[0]),
+            remedy=REMEDY,
         )
 
 
 def refuse_missing(name: Any, piece: Piece, null: np.ndarray) -> None:
     """Refuse a text column in which a row is missing."""
     raise SourceError(
-        Message(
-            "Column {name!r} contains NaN (a missing value), first in {where}. {remedy}",
-            name=str(name),
-            where=piece.where(int(null.argmax())),
-            remedy=REMEDY,
-        )
+        "Column {name!r} contains NaN (a missing value), first in {where}. {remedy}",
+        name=str(name),
+        where=piece.where(int(null.argmax())),
+        remedy=REMEDY,
     )
 
 
@@ -193,22 +192,16 @@ def refuse_infinite(what: str, piece: Piece, bad: np.ndarray, dtype: Any) -> Non
         )
 
 
-def _filled(
-    rows: UncheckedRows, fill: dict[str, float] | None, names: Sequence[str]
-) -> UncheckedRows:
-    X, means = rows.X.copy(), np.array([(fill or {}).get(name, np.nan) for name in names])
+def filled(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:
+    """Return rows in memory whose missing values are filled; a copy only if there are any."""
+    values = X.data if issparse(X) else X
+    xp = namespace(values)
+    absent = xp.isnan(values)
+    if not bool(xp.any(absent)):
+        return X
+    means = np.asarray([fill.get(name, np.nan) for name in names])
     if issparse(X):
-        bad = np.isnan(X.data)
-        X.data[bad] = means[X.indices[bad]]
-    else:
-        row, column = np.nonzero(np.isnan(X))
-        X[row, column] = means[column]
-    if spot := _first_entry(X, np.isnan):
-        raise SourceError(
-            Message(
-                "Column {name!r} has no values, so it has no mean. {leave_out}",
-                name=names[spot[1]],
-                leave_out=leave_out(names[spot[1]]),
-            )
-        )
-    return replace(rows, X=X)
+        X = X.copy()
+        X.data[absent] = means[X.indices[absent]]
+        return X
+    return xp.where(absent, xp.asarray(means, dtype=X.dtype, device=X.device), X)

@@ -1,7 +1,7 @@
 """The options of `open_source`, as one object."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quadlin.core.messages import Message, Option
@@ -11,75 +11,53 @@ from quadlin.data.sources.csv_text import REMEMBERED, Dialect
 
 
 @dataclass(frozen=True)
-class FileOptions:
-    """How to read a table."""
-
-    target: Any = None
-    weight: Any = None
-    columns: Sequence[Any] | None = None
-    missing: str = "error"
-    encoder: TableEncoder | None = None
-    levels: Mapping[Any, Sequence[str]] | None = None
-    fill: dict[str, float] | None = None
-    target_apart: bool = False  # y comes as an array of its own, not as a column
-    keep: Sequence[Any] = ()
-    categorical_features: Sequence[Any] = ()  # beside text
-    multi_hot: Mapping[Any, str] = field(default_factory=dict)  # columns of lists, separators
-    exclude: Sequence[Any] = ()  # columns that are not features
-    labels: str | Sequence[str] | None = None  # of a target that is text; "learn", "auto" find them
-
-
-@dataclass(frozen=True)
 class OpenOptions:
-    """The options of `open_source`."""
+    """The options of `open_source`, checked; see there."""
 
-    table: FileOptions
     target: Any
     weight: Any
+    columns: Sequence[Any] | None
+    missing: str
+    encoder: TableEncoder | None
+    levels: Mapping[Any, Sequence[str]] | None
+    fill: dict[str, float] | None
+    keep: Sequence[Any]
+    categorical_features: Sequence[Any]  # beside text
+    multi_hot: Mapping[Any, str]  # columns of lists, and what separates their labels
+    exclude: Sequence[Any]
+    labels: str | Sequence[str] | None
     format: str | None
     n_features: int | None
     zero_based: bool | str
     dialect: Dialect
+    target_apart: bool = False  # y comes as an array of its own, not as a column
 
     @property
     def text(self) -> tuple[Any, ...]:
         """Return the columns of CSV that are text even if they look like numbers."""
-        encoder = self.table.encoder
-        encoded = [] if encoder is None else zip(encoder.input_names, encoder.levels, strict=True)
+        columns = self.columns if self.encoder is None else self.encoder.input_names
+        columns = [columns] if isinstance(columns, str) else columns or ()
+        read = {*columns, *(n for n in (self.target, self.weight) if isinstance(n, str))}
         return (
-            *(self.table.levels or ()),
-            *self.table.categorical_features,
-            *self.table.multi_hot,
-            *(name for name, levels in encoded if levels is not None),
+            *(self.levels or ()),
+            *self.categorical_features,
+            *self.multi_hot,
+            *({} if self.encoder is None else self.encoder.text),
             # What is only passed on stays as it is written: 007 is not 7.
-            *(name for name in self.table.keep if name not in self._read),
+            *(name for name in self.keep if name not in read),
         )
-
-    @property
-    def _read(self) -> list[Any]:
-        """Return the columns that the user named as features, target or weight."""
-        table = self.table
-        columns = table.columns if table.encoder is None else table.encoder.input_names
-        columns = [columns] if isinstance(columns, str) else list(columns or ())
-        return [*columns, *(n for n in (self.target, self.weight) if isinstance(n, str))]
-
-    def named(self, title: str) -> FileOptions:
-        """Return the options of a table, where target and weight are names of columns."""
-        for role, value in (("target", self.target), ("weight", self.weight)):
-            if value is not None and not isinstance(value, str | int):
-                raise SourceError(
-                    f"{title}: name the column of the {role} instead of giving an array."
-                )
-        return replace(self.table, target=self.target, weight=self.weight)
 
     def no_table(self, title: str) -> None:
         """Refuse options that only make sense for tables."""
-        for option in ("columns", "encoder", "levels"):
-            if getattr(self.table, option) is not None:
-                raise SourceError(_for_tables(title, option))
-        for option in ("keep", "categorical_features", "multi_hot", "exclude"):
-            if getattr(self.table, option):
-                raise SourceError(_for_tables(title, option))
+        given = {name: getattr(self, name) is not None for name in ("columns", "encoder", "levels")}
+        lists = ("keep", "categorical_features", "multi_hot", "exclude")
+        given |= {name: bool(getattr(self, name)) for name in lists}
+        for name in [name for name, is_given in given.items() if is_given]:
+            raise SourceError(
+                "{title} has no named columns: {option} is for tables only.",
+                title=title,
+                option=Option(name),
+            )
 
     def no_csv(self, title: str) -> None:
         """Refuse options that only make sense for CSV."""
@@ -98,11 +76,3 @@ class OpenOptions:
         if format == "tsv" and self.dialect.delimiter is None:
             return replace(self.dialect, delimiter="\t")
         return self.dialect
-
-
-def _for_tables(title: str, option: str) -> Message:
-    return Message(
-        "{title} has no named columns: {option} is for tables only.",
-        title=title,
-        option=Option(option),
-    )

@@ -10,7 +10,6 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import canonical
 from quadlin.core.chunks import Chunk
-from quadlin.core.messages import Message
 from quadlin.data.columns.columns import missing_in, values_of
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError, first_line
@@ -84,7 +83,7 @@ class TableReader:
     missing: str = "error"
     fill: dict[str, float] | None = None
     kept_columns: Any = field(default=None, compare=False)  # a frame without rows: what to pass on
-    labels: tuple[str, ...] | None = None  # of a target that is text
+    labels: tuple[str, ...] | None = None  # of a target that is text; () until they are known
     separators: Mapping[Any, str] = field(default_factory=dict)  # of columns of lists
 
     @property
@@ -209,8 +208,13 @@ def codes(
 
 
 def _label_codes(column: nw.Series[Any], labels: tuple[str, ...], piece: Piece) -> np.ndarray:
-    """Return the position of each row's label, NaN where there is none."""
+    """Return the position of each row's label, NaN where there is none.
+
+    While the labels are not known yet, all positions are 0.
+    """
     there = ~column.is_null().to_numpy()
+    if not labels:
+        return np.where(there, 0.0, np.nan)
     positions, *_ = codes(column, {label: i for i, label in enumerate(labels)}, piece)
     unknown = there & (positions < 0)
     if unknown.any():
@@ -235,13 +239,11 @@ def _numeric_columns(frame: nw.DataFrame[Any], piece: Piece) -> Callable[[Any], 
             )
         except Exception as error:  # each library has its own
             raise SourceError(
-                Message(
-                    "Column {name!r}, from {where} on, does not hold numbers: {error} Convert it, "
-                    "or leave it out of {columns=}.",
-                    name=str(name),
-                    where=piece.where(0),
-                    error=first_line(error),
-                )
+                "Column {name!r}, from {where} on, does not hold numbers: {error} Convert it, "
+                "or leave it out of {columns=}.",
+                name=str(name),
+                where=piece.where(0),
+                error=first_line(error),
             ) from None
 
     return values

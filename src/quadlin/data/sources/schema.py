@@ -27,14 +27,14 @@ from quadlin.data.sources.feature_columns import (
 from quadlin.data.sources.feeds import Feed
 from quadlin.data.sources.means import Means, means_unknown
 from quadlin.data.sources.missing import Counts, refuse_infinite_entry
-from quadlin.data.sources.options import FileOptions
+from quadlin.data.sources.options import OpenOptions
 from quadlin.data.sources.readers import TableReader
 from quadlin.data.sources.source import default_rows
-from quadlin.data.sources.target_labels import learned_labels
+from quadlin.data.sources.target_labels import LabelLearner
 
 
 def table_reader(
-    sample: nw.DataFrame[Any], options: FileOptions, feed: Feed, title: str
+    sample: nw.DataFrame[Any], feed: Feed, options: OpenOptions
 ) -> tuple[Feed, TableReader, int | None]:
     """Decide how a table is read, with a scan of what must be known first.
 
@@ -42,12 +42,10 @@ def table_reader(
     ----------
     sample : frame
         With all columns and their dtypes; rows are needed only for columns of Python objects.
-    options : TableOptions
-        How to read it.
     feed : Feed
         The table.
-    title : str
-        Its name in errors.
+    options : OpenOptions
+        How to read it.
 
     Returns
     -------
@@ -55,20 +53,21 @@ def table_reader(
         The feed of the columns in use, how to read it, and the number of rows that are kept where
         the scan has counted them.
     """
+    title = feed.title
     columns = feature_columns(list(sample.columns), options, title)
     wanted = [*columns, *(name for name in (options.target, options.weight) if name is not None)]
     kept_columns = columns_to_keep(sample, options.keep, title)
     refuse_commas(feed.commas, wanted, title)
     text = text_columns(sample, columns, options, title)
-    for role, name in (("target", options.target), ("weight", options.weight)):
-        if name is not None:
-            if (
-                role == "target"
-                and options.labels is not None
-                and is_label(sample.get_column(name))
-            ):
-                continue
-            refuse_text(sample.get_column(name), role, title)
+    labels = None
+    if options.target is not None:
+        column = sample.get_column(options.target)
+        if options.labels is not None and is_label(column):
+            labels = () if isinstance(options.labels, str) else tuple(options.labels)
+        else:
+            refuse_text(column, "target", title)
+    if options.weight is not None:
+        refuse_text(sample.get_column(options.weight), "weight", title)
     kinds = [dtype for name, dtype in sample.schema.items() if name in set(columns) - text]
     reader = TableReader(
         tuple(columns),
@@ -81,35 +80,13 @@ def table_reader(
         options.missing,
         options.fill,
         kept_columns,
-        _labels(sample, feed, options, title),
+        labels,
         options.multi_hot if options.encoder is None else options.encoder.separators,
     )
     feed = feed.only([*dict.fromkeys([*wanted, *options.keep])])
     if text and reader.encoder is None and set(options.levels or ()) >= text:
         reader = replace(reader, encoder=_given_encoder(reader, options.levels or {}))
-    return _scanned(feed, reader, options, title)
-
-
-def _labels(
-    sample: nw.DataFrame[Any], feed: Feed, options: FileOptions, title: str
-) -> tuple[str, ...] | None:
-    """Return the labels of a target that is text: as given, or found by a pass over it."""
-    if options.labels is None or options.target is None:
-        return None
-    if not is_label(sample.get_column(options.target)):
-        return None
-    if not isinstance(options.labels, str):
-        return tuple(options.labels)
-    if not feed.again:
-        raise ReadOnceError(
-            Message(
-                "{title} can be read only once, but the labels of the target must be known "
-                "beforehand. {python}ave the rows to a file first.",
-                title=title,
-                python=Phrase("Give them as labels=[...], or s", "S"),
-            )
-        )
-    return learned_labels(feed, options.target, title, asked=options.labels == "learn")
+    return _scanned(feed, reader, options)
 
 
 def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> TableEncoder:
@@ -131,46 +108,52 @@ def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> 
 
 
 def _scanned(
-    feed: Feed, reader: TableReader, options: FileOptions, title: str
+    feed: Feed, reader: TableReader, options: OpenOptions
 ) -> tuple[Feed, TableReader, int | None]:
-    """Learn levels and means in one pass over the columns that have them."""
+    """Learn labels, levels and means, whichever are not known, in one pass."""
+    needs_labels = reader.labels == ()
     needs_levels = bool(reader.text) and reader.encoder is None
     needs_means = reader.missing == "mean" and reader.fill is None and bool(reader.numbers)
-    if not (needs_levels or needs_means):
+    if not (needs_labels or needs_levels or needs_means):
         return feed, reader, None
     if not feed.again:
-        raise ReadOnceError(_cannot_walk_twice(reader, title, needs_levels))
-    text = sorted(reader.text, key=str)
-    declared = options.categorical_features
+        raise ReadOnceError(_cannot_walk_twice(reader, feed.title, needs_labels, needs_levels))
+    classes = LabelLearner(feed.title, reader.target, options.labels == "learn")
     learner = LevelLearner(
-        reader.columns, text, reader.dtype, declared, reader.missing, reader.separators
+        reader.columns,
+        sorted(reader.text, key=str) if needs_levels else [],
+        reader.dtype,
+        options.categorical_features,
+        reader.missing,
+        reader.separators,
     )
     learner.notices_marks = getattr(feed, "format", None) not in ("csv", "tsv")  # looked at before
-    means = Means(len(reader.numbers))
+    means, names = Means(len(reader.numbers)), tuple(map(str, reader.numbers))
     # Only rows that are kept may teach levels, and any column can drop a row.
+    narrow, walk = reader, feed
     if reader.missing == "error":
-        narrow = replace(reader, columns=tuple(n for n in reader.columns if n in reader.text))
-        narrow = replace(narrow, target=None, weight=None, kept_columns=None)
-        walk = feed.only(narrow.columns)
-    else:
-        narrow, walk = reader, feed
+        text = tuple(name for name in reader.columns if name in learner.seen)
+        narrow = replace(reader, columns=text, target=None, weight=None, kept_columns=None)
+        walk = feed.only([*text, *([reader.target] if needs_labels else [])])
     counts = Counts()
     for piece in walk.pieces(default_rows(len(narrow.columns), 0, sparse=False)):
+        if needs_labels:
+            classes.add(piece)
         rows, frame = narrow.kept(piece, counts)
         if needs_means:
-            names = tuple(map(str, reader.numbers))
             refuse_infinite_entry(rows, names)
             means.add(rows.X, rows.weight)
         if needs_levels:
             _learn(learner, frame)
+    if needs_labels:
+        reader = replace(reader, labels=classes.labels())
     if needs_means:
-        reader = replace(reader, fill=means.fill(tuple(map(str, reader.numbers)), title))
+        reader = replace(reader, fill=means.fill(names, feed.title))
     if needs_levels:
         try:
-            where = partial(_first_row, walk)
-            reader = replace(reader, encoder=TableEncoder.of(learner, where))
+            reader = replace(reader, encoder=TableEncoder.of(learner, partial(_first_row, walk)))
         except ValueError as error:
-            raise SourceError.about(title, error) from None
+            raise SourceError.about(feed.title, error) from None
     return feed, reader, learner.rows if needs_levels else None
 
 
@@ -196,24 +179,28 @@ def _learn(learner: LevelLearner, frame: nw.DataFrame[Any]) -> None:
         raise
     except Exception as error:  # bytes that are no text, in the words of each library
         raise SourceError(
-            Message(
-                "The levels of {names} cannot be read: {error} Leave the column out of {columns=}, "
-                "or write it as UTF-8.",
-                names=shortened(learner.seen),
-                error=first_line(error),
-            )
+            "The levels of {names} cannot be read: {error} Leave the column out of {columns=}, "
+            "or write it as UTF-8.",
+            names=shortened(learner.seen),
+            error=first_line(error),
         ) from None
 
 
-def _cannot_walk_twice(reader: TableReader, title: str, levels: bool) -> str:
+def _cannot_walk_twice(reader: TableReader, title: str, labels: bool, levels: bool) -> str:
+    if labels:
+        return Message(
+            "{title} can be read only once, but the labels of the target must be known "
+            "beforehand. {python}ave the rows to a file first.",
+            title=title,
+            python=Phrase("Give them as labels=[...], or s", "S"),
+        )
     if levels:
-        named = shortened(sorted(reader.text, key=str))
         return Message(
             "{title} can be read only once, but the levels of its text columns ({names}) must be "
             "known beforehand. {python}eave the columns out of {columns=}, or save the rows to a "
             "file first.",
             title=title,
-            names=named,
+            names=shortened(sorted(reader.text, key=str)),
             python=Phrase("Give them as levels={column: [...]} or encoder=, l", "L"),
         )
     return means_unknown(title)

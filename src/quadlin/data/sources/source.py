@@ -10,7 +10,6 @@ import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 
 from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk, RowSource
-from quadlin.core.messages import Message
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.columns.level_codes import Unseen
@@ -225,23 +224,19 @@ class Source(RowSource):
             empty = [] if first is None else empty_columns(first, self.reader)
             if empty:
                 raise SourceError(
-                    Message(
-                        "{title}: {names} {are} empty, so all {dropped} rows have missing values "
-                        "and were dropped. Leave empty columns out with {exclude=}.",
-                        title=self.feed.title,
-                        names=shortened(empty),
-                        are="is" if len(empty) == 1 else "are",
-                        dropped=self.dropped,
-                        exclude=empty,
-                    )
+                    "{title}: {names} {are} empty, so all {dropped} rows have missing values "
+                    "and were dropped. Leave empty columns out with {exclude=}.",
+                    title=self.feed.title,
+                    names=shortened(empty),
+                    are="is" if len(empty) == 1 else "are",
+                    dropped=self.dropped,
+                    exclude=empty,
                 )
             raise SourceError(
-                Message(
-                    "{title}: all {dropped} rows have missing values and were dropped. Use "
-                    "{missing=mean}, or leave the incomplete columns out of {columns=}.",
-                    title=self.feed.title,
-                    dropped=self.dropped,
-                )
+                "{title}: all {dropped} rows have missing values and were dropped. Use "
+                "{missing=mean}, or leave the incomplete columns out of {columns=}.",
+                title=self.feed.title,
+                dropped=self.dropped,
             )
         raise SourceError(f"{self.feed.title} holds no rows. At least one is needed.")
 

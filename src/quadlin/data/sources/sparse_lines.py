@@ -100,22 +100,21 @@ def _triples(entries: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return fields, indices, data
 
 
-def check_range(X: csr_array, width: int | None, base: int, path: str) -> None:
-    """Refuse indices of features that do not exist."""
-    if X.nnz and X.indices.min() < 0:
+def placed(X: csr_array, width: int | None, base: int, path: str) -> csr_array:
+    """Return rows of `width` features, whose indices count from `base` in the text and now from 0.
+
+    An index of a feature that does not exist is refused. Indices have 32 bits where they suffice.
+    """
+    indices = X.indices - base
+    if X.nnz and indices.min() < 0:
         raise SourceError(
             f"{path} has an index 0, but its indices start at 1. Use zero_based=True."
         )
-    if X.nnz and width is not None and X.indices.max() >= width:
+    if X.nnz and width is not None and indices.max() >= width:
         raise SourceError(
-            f"{path} has index {int(X.indices.max()) + base}, but there are {width} features. "
+            f"{path} has index {int(indices.max()) + base}, but there are {width} features. "
             "Raise n_features=, or check the file."
         )
-
-
-def narrowed(X: csr_array) -> csr_array:
-    """Use 32-bit indices where they do."""
-    if max(X.shape[1], X.nnz) >= np.iinfo(np.int32).max:
-        return X
-    parts = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
-    return csr_array(parts, shape=X.shape)
+    kind = np.int32 if max(width or X.shape[1], X.nnz) < np.iinfo(np.int32).max else np.int64
+    parts = X.data, indices.astype(kind), X.indptr.astype(kind)
+    return csr_array(parts, shape=(X.shape[0], width or X.shape[1]))

@@ -10,19 +10,12 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from quadlin.core.messages import Message
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.columns.names import NumberedNames
 from quadlin.data.sources.feeds import Feed, Piece, spread
 from quadlin.data.sources.files import File, FileSet
 from quadlin.data.sources.readers import ArrayReader
-from quadlin.data.sources.sparse_lines import (
-    ADVICE,
-    check_range,
-    narrowed,
-    parsed_block,
-    whole_lines,
-)
+from quadlin.data.sources.sparse_lines import ADVICE, parsed_block, placed, whole_lines
 
 MOST = 1 << 27  # features, unless the user asks for more: a model of them fills 1 GB per component
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -61,10 +54,8 @@ class LineFeed(Feed):
     def pieces(self, rows: int) -> Iterator[Piece]:
         """Yield the rows of each block of bytes."""
         for span, y, X in self.parsed():
-            X = csr_array((X.data, X.indices - self.base, X.indptr), shape=(len(y), X.shape[1]))
-            check_range(X, self.width, self.base, span.file.path)
-            X.resize(len(y), self.width)
-            yield Piece(narrowed(X), y, None, span.file.path, span.line, span.start)
+            X = placed(X, self.width, self.base, span.file.path)
+            yield Piece(X, y, None, span.file.path, span.line, span.start)
 
     def parsed(self) -> Iterator[tuple[Span, np.ndarray, csr_array]]:
         """Yield each block's span, targets and rows, with indices as they stand in the file."""
@@ -140,11 +131,9 @@ def open_line_stream(
 
     if n_features is None or zero_based == "auto":
         raise SourceError(
-            Message(
-                "A {kind} stream is read once. Give {n_features=} and {zero_based=True} or "
-                "{zero_based=False}, or save the stream to a file.",
-                kind=format,
-            )
+            "A {kind} stream is read once. Give {n_features=} and {zero_based=True} or "
+            "{zero_based=False}, or save the stream to a file.",
+            kind=format,
         )
     base, width = 0 if zero_based else 1, int(n_features)
 
@@ -153,11 +142,8 @@ def open_line_stream(
         with explained(f"The {format} stream", ADVICE[format]):
             for block in whole_lines(handle, None):
                 X, y = parsed_block(block, format, "the stream", line)
-                X = csr_array((X.data, X.indices - base, X.indptr), shape=(len(y), X.shape[1]))
-                check_range(X, width, base, "the stream")
-                X.resize(len(y), width)
                 line += len(y)
-                yield narrowed(X), y
+                yield placed(X, width, base, "the stream"), y
 
     reader = ArrayReader(NumberedNames(width), np.dtype(np.float64), True, True, (), missing)
     return IteratorFeed(Once(rows()), f"{format} stream", None, False, 64.0), reader
@@ -206,21 +192,17 @@ class _Scan:
             raise SourceError(f"{feed.title} holds no rows. At least one is needed.")
         if self.least is None and n_features is None:
             raise SourceError(
-                Message(
-                    "{title} has no entries, so no features. Give {n_features=}.", title=feed.title
-                )
+                "{title} has no entries, so no features. Give {n_features=}.", title=feed.title
             )
         base = self._base(feed.title, n_features, zero_based)
         width = self.most + 1 - base if n_features is None else int(n_features)
         if width > MOST and n_features is None:
             raise SourceError(
-                Message(
-                    "{title}: feature {most} would make a model of {width:,} features. Check that "
-                    "line, or give {n_features=} if it is meant.",
-                    title=feed.title,
-                    most=self.most,
-                    width=width,
-                )
+                "{title}: feature {most} would make a model of {width:,} features. Check that "
+                "line, or give {n_features=} if it is meant.",
+                title=feed.title,
+                most=self.most,
+                width=width,
             )
         packed = any(span.file.path.endswith(tuple(OPENERS)) for span in feed.spans)
         # A packed file cannot be entered in its middle.
@@ -251,14 +233,12 @@ class _Scan:
         """Refuse indices that may count from 0 as well as from 1: a guess would shift features."""
         if self.least is not None and self.most < width:
             raise SourceError(
-                Message(
-                    "{title}: the indices {least} to {most} of {width} features may start at 0 or "
-                    "at 1. Give {zero_based=True} or {zero_based=False}.",
-                    title=title,
-                    least=self.least,
-                    most=self.most,
-                    width=width,
-                )
+                "{title}: the indices {least} to {most} of {width} features may start at 0 or "
+                "at 1. Give {zero_based=True} or {zero_based=False}.",
+                title=title,
+                least=self.least,
+                most=self.most,
+                width=width,
             )
 
     def _files(self) -> list[Span]:

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source, is_dask
-from quadlin.data.opening.dask_collections import lazily_for_labels
+from quadlin.data.opening.dask_collections import lazily
 from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.regression.attributes import require_law
 from quadlin.estimators.regression.base import SecondOrderModel
@@ -226,7 +226,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         fitted = self._classes_fitted()
         fitted.columns.check_names(X)
         kind = fitted.parts[0].state.units.scale.dtype if dtype is None else dtype
-        return lazily_for_labels(method, X, np.dtype(kind), None if width == 1 else width)
+        return lazily(method, X, np.dtype(kind), None if width == 1 else width)
 
     def _log_odds(self, X: Any, method: str) -> Array:
         """Return the log-odds of rows, (n,) or (n, K); `method` is named in errors."""

@@ -12,7 +12,7 @@ from sklearn.utils import check_array
 from quadlin.core.messages import Message, warn
 from quadlin.data.columns.columns import check_frame
 from quadlin.data.columns.names import shortened
-from quadlin.data.sources.means import filled
+from quadlin.data.sources.missing import filled
 from quadlin.estimators.machines.excluded_pairs import SIDES, Frame, keys_of, matches, positions
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.rows.columns import Columns

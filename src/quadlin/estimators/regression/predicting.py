@@ -13,7 +13,7 @@ from quadlin.core.messages import Message, warn
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
-from quadlin.data.opening.dask_collections import lazily
+from quadlin.data.opening.dask_collections import lazily, lazily_with_std
 from quadlin.estimators.regression.explaining import Explaining
 from quadlin.estimators.rows.columns import NO_TARGET, as_source, blocks_to_predict
 from quadlin.estimators.rows.unseen_levels import warn_unseen
@@ -51,7 +51,8 @@ class Predicting(Explaining):
             self._require_spread()
         if is_dask(X):
             fitted.columns.check_names(X)
-            return lazily(self.predict, X, np.dtype(fitted.state.units.scale.dtype), return_std)
+            dtype = np.dtype(fitted.state.units.scale.dtype)
+            return (lazily_with_std if return_std else lazily)(self.predict, X, dtype)
         xp = namespace(fitted.state.model.U)
         y, std, bounded, limited = [], [], self.extrapolation == "clip", 0
         for rows, inside in self._blocks(X, "predict"):

@@ -20,7 +20,8 @@ from quadlin.data.columns.columns import check_frame
 from quadlin.data.columns.encoder import TableEncoder, text_columns
 from quadlin.data.columns.names import NumberedNames
 from quadlin.data.sources.csv_text import Dialect
-from quadlin.data.sources.means import array_fill, filled
+from quadlin.data.sources.means import array_fill
+from quadlin.data.sources.missing import filled
 from quadlin.estimators.rows.categories import (
     declared_columns,
     learned_encoder,
