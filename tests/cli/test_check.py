@@ -178,3 +178,29 @@ def test_a_text_that_differs_in_every_row_is_refused_and_check_leaves_it_out(tmp
     *_, command = capsys.readouterr().out.splitlines()
     assert "--exclude order" in command
     assert run([*shlex.split(command)[1:-1], model]) == 0
+
+
+def test_check_names_levels_that_differ_only_in_case_or_spaces(tmp_path, capsys):
+    rng = np.random.default_rng(7)
+    table = pd.DataFrame({"a": rng.normal(size=300)})
+    table["city"] = rng.choice(["Oslo", "oslo", "Rome", " New  York", "New York"], 300)
+    table["size"] = rng.choice(["S", "M"], 300)
+    table["kind"] = rng.choice(["Yes", "yes", "no"], 300)
+    table.to_parquet(tmp_path / "t.parquet")
+    table.to_csv(tmp_path / "t.csv", index=False)  # of which spaces around texts are not read
+    pairs = {"t.csv": "'New  York' and 'New York'", "t.parquet": "' New  York' and 'New York'"}
+    for name, pair in pairs.items():
+        assert run(["check", str(tmp_path / name), "--target", "kind", "--json"]) == 0
+        content = json.loads(capsys.readouterr().out)
+        texts = {
+            line["topic"]: line["text"] for line in content["findings"] if "spaces" in line["text"]
+        }
+        assert texts == {
+            "levels": f"city: {pair}; 'Oslo' and 'oslo' differ only in case or spaces, and count "
+            "as different levels. If they mean the same, write them the same way.",
+            "target": "'Yes' and 'yes' differ only in case or spaces, and count as different "
+            "classes. If they mean the same, write them the same way.",
+        }
+        assert "--exclude" not in content["command"]
+    assert run(["check", str(tmp_path / "t.csv"), "--target", "a", "--exclude", "city,kind"]) == 0
+    assert "spaces" not in capsys.readouterr().out

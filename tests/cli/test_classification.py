@@ -134,7 +134,9 @@ def test_labels_that_the_model_does_not_know_are_named(quadlin):
 
 
 def test_check_says_what_fit_will_do(quadlin):
-    assert "holds 2 classes" in quadlin("check t.csv --target text --columns a,b,c")
+    assert "has 2 classes (no, yes), so fit trains a classifier." in quadlin(
+        "check t.csv --target text --columns a,b,c"
+    )
     assert "use --classify" in quadlin("check t.csv --target number --columns a,b,c")
 
 

@@ -161,7 +161,7 @@ def test_ctrl_c_during_imports_ends_in_one_line(tmp_path, module):
     (tmp_path / f"{module}.py").write_text(code)
     path = os.pathsep.join([str(tmp_path), *sys.path])
     done = shell("fit", "rows.csv", "--target", "y", env={**os.environ, "PYTHONPATH": path})
-    expected = (130, b"", b"quadlin: interrupted.\n")
+    expected = (130, b"", b"quadlin: Stopped; nothing was saved.\n")
     assert (done.returncode, done.stdout, done.stderr) == expected
 
 
@@ -382,7 +382,7 @@ def test_columns_are_kept_beside_the_predictions(quadlin):
 
 def test_what_is_kept_is_written_as_it_comes(quadlin, monkeypatch):
     monkeypatch.setattr("quadlin.data.sources.source.BLOCK_ELEMENTS", 400)  # chunks of 100 rows
-    monkeypatch.setattr("quadlin.cli.prediction_files.ROW_GROUP", 150)
+    monkeypatch.setattr("quadlin.cli.outputs.ROW_GROUP", 150)
     quadlin("predict F/model.safetensors F/houses.parquet --keep id -o p.parquet")
     groups = pa.parquet.ParquetFile("p.parquet").metadata
     assert {groups.row_group(i).num_rows for i in range(groups.num_row_groups)} == {200}
@@ -676,7 +676,7 @@ def test_a_model_fitted_with_means_fills_frames_in_python_too(quadlin):
 def test_a_table_is_checked_in_words_and_the_advice_runs(quadlin):
     text = quadlin("check F/gaps.csv --target price")
     assert "24 of 1,200 rows have a missing value (area 24)" in text
-    assert "id: names or numbers of the rows, or empty." in text
+    assert "id: identifiers or numbers of the rows, or empty." in text
     command = text.splitlines()[-1].split("quadlin ")[1]
     assert "--exclude id --missing drop" in command
     quadlin(command)
@@ -1141,7 +1141,7 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(tmp_path
     np.testing.assert_array_equal(a.coef_std_, b.coef_std_)
 
 
-def press(*_):
+def press(*_, **__):
     os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -1155,6 +1155,19 @@ def test_ctrl_c_keeps_the_model_so_far(quadlin, monkeypatch):
     monkeypatch.setattr("quadlin.estimators.regression.base.check_options", press)
     assert "Stopped; nothing was saved." in quadlin(line, 130)
     assert os.listdir() == ["F"]
+
+
+def test_ctrl_c_before_there_is_a_model_says_that_nothing_was_saved(quadlin, monkeypatch):
+    monkeypatch.setattr("quadlin.cli.reading.open_source", press)
+    assert "Stopped; nothing was saved." in quadlin("fit F/numbers.csv --target price", 130)
+    assert os.listdir() == ["F"]
+
+
+def test_ctrl_c_after_the_model_is_saved_says_where_it_is(quadlin, monkeypatch):
+    monkeypatch.setattr("quadlin.cli.fit.report_fit", press)
+    err = quadlin("fit F/numbers.csv --target price --rank 1 --alpha 1", 130)
+    assert "Stopped; the model is in model.safetensors." in err
+    assert load("model.safetensors").rank_ == 1
 
 
 def test_ctrl_c_keeps_what_a_stream_has_learned(quadlin, monkeypatch):

@@ -38,10 +38,10 @@ def told(tmp_path, capsys):
 def test_a_code_of_missing_values_is_named(told, command):
     frame = table()
     frame.loc[::10, "a"] = -999
-    assert "a: -999 stands apart from all other values" in told(frame, command)
+    assert "a: -999 lies far from all other values" in told(frame, command)
     assert "--na=-999" in told(frame, command)
     frame["a"] = np.where(frame.a < 0, 9, frame.a)  # as far as values are from each other
-    assert "stands apart" not in told(frame, command)
+    assert "lies far from" not in told(frame, command)
 
 
 def test_the_code_can_be_declared_as_the_remark_says(tmp_path, capsys):
@@ -85,7 +85,7 @@ def test_a_code_that_is_a_value_of_another_column_is_not_declared(told):
     frame.loc[::10, "a"] = 999
     frame["b"] = np.where(np.arange(N) % 2, 999, np.arange(N) + 800)
     text = told(frame)
-    assert "999 stands apart" in text
+    assert "999 lies far from" in text
     assert "leave such cells empty" in text
     assert "--na" not in text
 
@@ -118,9 +118,9 @@ def test_a_column_that_tells_the_target_by_itself_is_named(told, command):
     frame = table()
     frame["log"] = np.log(frame.y)
     text = told(frame, command)
-    assert "log alone tells 99." in text or "log alone tells 100.0%" in text
+    assert "log alone explains 99." in text or "log alone explains 100.0%" in text
     assert "--exclude log" in text
-    assert "alone tells" not in told(frame.drop(columns="log"), command)
+    assert "alone explains" not in told(frame.drop(columns="log"), command)
 
 
 @pytest.mark.parametrize("command", ["check", "fit"])

@@ -15,7 +15,7 @@ from quadlin import (
     open_source,
 )
 from quadlin.cli.app import run
-from quadlin.cli.prediction_files import _cells
+from quadlin.cli.outputs import _cells
 
 USERS, FILMS = 20, 15
 

@@ -10,9 +10,9 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from signal import SIGINT, signal
+    from signal import SIG_DFL, SIGINT, signal
 else:  # a part of the interpreter, which is there before anything is imported
-    from _signal import SIGINT, signal
+    from _signal import SIG_DFL, SIGINT, signal
 
 __all__ = ["command", "main"]
 
@@ -31,7 +31,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
         The exit code.
     """
     try:
-        before = signal(SIGINT, _end_at_once)
+        before = signal(SIGINT, end_at_once)
     except ValueError:  # signals reach the main thread alone
         return _run(argv)
     try:
@@ -48,6 +48,7 @@ def command() -> None:
     where Arrow was used, the process ends without that.
     """
     status = main()
+    signal(SIGINT, SIG_DFL)  # what was to be saved is saved
     if "pyarrow" not in sys.modules:
         sys.exit(status)
     import atexit
@@ -74,15 +75,15 @@ def _run(argv: "Sequence[str] | None") -> int:
     return run(sys.argv[1:] if argv is None else list(argv))
 
 
-def _end_at_once(number: int, frame: object) -> None:
+def end_at_once(number: int, frame: object) -> None:
     """End the process by Ctrl-C before a command begins: while modules are imported.
 
-    Nothing is lost then, and an exception would surface inside whichever module is half imported.
+    Nothing is lost then, and an exception would surface inside a module that is half imported.
     """
-    os.write(2, b"quadlin: interrupted.\n")
+    os.write(2, b"quadlin: Stopped; nothing was saved.\n")
     os._exit(130)
 
 
 # From the first line on, where the process is the command and not one that imports this package.
 if os.path.basename(sys.argv[0]) in ("quadlin", "quadlin.exe", "-m"):
-    signal(SIGINT, _end_at_once)
+    signal(SIGINT, end_at_once)

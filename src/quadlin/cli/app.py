@@ -36,7 +36,10 @@ Exit codes: 0 success; 1 something is wrong with the data, the model or a file;
 """
 # The module of each command is imported when the command is called; the list needs its first line.
 COMMANDS = {
-    "check": ("quadlin.cli.check", "Check whether a table suits the model, and how to fit it."),
+    "check": (
+        "quadlin.cli.check",
+        "Check a table, and suggest how to fit it.",
+    ),
     "fit": ("quadlin.cli.fit", "Fit a model to a table and save it."),
     "pairs": ("quadlin.cli.pairs", "Find the pairs of features that interact."),
     "predict": ("quadlin.cli.predict", "Predict the rows of a table, in their order."),
@@ -78,7 +81,7 @@ def _run(argv: Sequence[str]) -> int:
     except (CycloptsError, UsageError) as error:
         return _failed(error, USAGE, debug, _hint(argv))
     except KeyboardInterrupt as error:
-        told = error if error.args else KeyboardInterrupt("Stopped; nothing was written.")
+        told = error if error.args else KeyboardInterrupt("Stopped; nothing was saved.")
         return _failed(told, STOPPED, debug)
     except Exception as error:
         advised = "pip install" in str(error)  # cyclopts only says that a command is not importable

@@ -5,11 +5,9 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-from quadlin.cli.advice import recommended
 from quadlin.cli.columns import (
     ColumnScan,
     SuspectColumns,
-    first_rows,
     is_csv,
     missing_marks,
     remarks_on,
@@ -18,7 +16,9 @@ from quadlin.cli.columns import (
     useless_columns,
     with_lists,
 )
-from quadlin.cli.findings import Finding, TableSummary, findings
+from quadlin.cli.findings import HEAVY, Finding, TableSummary, findings
+from quadlin.cli.first_rows import FirstRows
+from quadlin.cli.fit_report import is_zero_or_one
 from quadlin.cli.options import (
     STANDARD,
     OutputOptions,
@@ -28,8 +28,7 @@ from quadlin.cli.options import (
 )
 from quadlin.cli.printing import aligned, message_text, print_answer
 from quadlin.cli.progress import watched
-from quadlin.cli.reading import input_columns, open_rows
-from quadlin.cli.standard_input import stored_rows
+from quadlin.cli.reading import input_columns, open_rows, stored_rows
 from quadlin.core.messages import Option
 from quadlin.data import Source, SourceError
 from quadlin.data.columns.errors import IdentifierWarning
@@ -39,6 +38,7 @@ REPEATED = (
     "target", "weight", "format", "missing", "delimiter", "decimal", "thousands", "encoding",
     "separator",
 )  # fmt: skip
+SCARCE = 0.05  # of the rows: fewer incomplete ones are dropped rather than filled
 LISTS = ("columns", "exclude", "categorical", "multi_hot", "na")
 
 
@@ -48,12 +48,12 @@ def check(
     read: TableOptions = TableOptions(),  # noqa: B008  it is frozen
     answer: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
-    """Check whether a table suits the model, and how to fit it.
+    """Check a table, and suggest how to fit it.
 
-    Reports missing values, identifiers and codes, rare levels, two-valued
-    features, correlation, heavy tails, rows per parameter and memory, in three to
-    five passes. Missing values are counted; everything else is computed from the
-    complete rows.
+    Reports missing values, identifiers and codes, rare levels, levels that differ
+    only in case, two-valued features, correlation, heavy tails, rows per parameter
+    and memory, in three to five passes. Missing values are counted; everything
+    else is computed from the complete rows.
 
       quadlin check houses.csv --target price
       quadlin check "sales/*.parquet" --target amount --json
@@ -85,7 +85,7 @@ def check(
         source, scan = _reopened(data, read, answer, kept, scan)
     if scan.complete and is_csv(source):
         with watched(source, "looking", answer.silent, again=True) as rows:
-            first = first_rows(rows, source)
+            first = FirstRows.of(rows, source)
         if marks := first.marks():  # so would numbers that stand for missing values
             others = [name for name, code in first.codes().items() if code not in marks]
             told = [f"{text} It is missing here." for text in first.code_remarks(True, others)]
@@ -103,7 +103,7 @@ def check(
             summary = TableSummary.of(rows)
     usable = columns._replace(useless=[name for name in useless if name not in unusable])
     lines = [*remarks, *findings(source, scan, summary, usable)]
-    command = _command(name, read, recommended(source, scan, summary, columns, read))
+    command = _command(name, read, _recommended(source, scan, summary, columns, read))
     content = {
         "data": name,
         "rows": scan.rows,
@@ -195,6 +195,56 @@ def _command(data: str, read: TableOptions, options: dict[str, str | None]) -> s
         else:
             parts += [f"--{name}"] if value is None else [f"--{name}", value]
     return shlex.join([*parts, "-o", "model.safetensors"])
+
+
+def _recommended(
+    source: Source,
+    scan: ColumnScan,
+    summary: TableSummary | None,
+    columns: SuspectColumns,
+    read: TableOptions,
+) -> dict[str, str | None]:
+    """Return the options of `fit` that suit the table; None is a flag."""
+    options = _reading_options(source, scan, columns, read)
+    if columns.roles.ids:
+        options["fm"] = None
+    if summary is None:
+        return options
+    chosen = _model_options(source, summary)
+    return options | (chosen if "fm" not in options or "classify" in chosen else {})
+
+
+def _reading_options(
+    source: Source, scan: ColumnScan, columns: SuspectColumns, read: TableOptions
+) -> dict[str, str | None]:
+    """Return which columns to read, and how."""
+    options: dict[str, str | None] = {}
+    out = [*columns.useless, *columns.roles.times, *columns.roles.copies]
+    if out and read.columns is not None:
+        left = [name for name in input_columns(source) if name not in out]
+        options["columns"] = join_names(left)
+    elif out:
+        options["exclude"] = join_names([*(names_in(read.exclude) or []), *out])
+    if columns.codes:
+        options["categorical"] = join_names([*(names_in(read.categorical) or []), *columns.codes])
+    incomplete = [name for name in scan.missing if name not in columns.useless]
+    if marks := missing_marks(source):
+        options["na"] = join_names(marks)
+    if incomplete:
+        gaps = set(incomplete) - {"target", source.target}  # rows without a target go anyway
+        few = not columns.roles.ids and scan.complete >= (1 - SCARCE) * scan.rows
+        options["missing"] = "drop" if few or not gaps or "weight" in gaps else "mean"
+    return options
+
+
+def _model_options(source: Source, summary: TableSummary) -> dict[str, str | None]:
+    """Return the loss that suits the target; `fit` chooses the rank and the penalties itself."""
+    target = summary.survey.target
+    if source.labels is not None:
+        return {}  # they are classified as they are
+    if is_zero_or_one(target):
+        return {"classify": None}
+    return {"loss": "huber"} if target.phi[0] > HEAVY and not target.two_valued[0] else {}
 
 
 def _text(head: str, lines: list[Finding], command: str) -> list[str]:

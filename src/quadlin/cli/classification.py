@@ -1,69 +1,30 @@
-"""What the commands do for classes: the classifier of `fit`, probabilities, and scores."""
+"""Classifiers in the commands that use a model: one class of several, probabilities, scores."""
 
 from collections.abc import Iterator
-from math import isclose
 from typing import Any
 
 import numpy as np
 from sklearn.metrics import log_loss, roc_auc_score
 
-from quadlin.cli.options import ModelOptions, UsageError
+from quadlin.cli.options import UsageError
 from quadlin.cli.printing import number
 from quadlin.core.arrays import to_numpy
-from quadlin.core.moments import Moments
 from quadlin.data import Source, SourceError
-from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.regression.predicting import NO_WEIGHT
-from quadlin.explain.diagnosis import listed
 
-NOT_OF_CLASSES = ("loss", "polish")  # options that only a regression has
 SMALLEST_SHARE = 1e-12  # of a class that was never seen
 LABEL = "prediction"  # the column of labels
 FITTED_SHARES = "for the shares of the classes among the fitted rows"
 COMMONEST = "for the class that is most frequent among the fitted rows"
-ZERO_OR_ONE = (
-    "The target has only the values 0 and 1. For probabilities of the two, use --classify."
-)
-
-
-def make_classifier(params: dict[str, Any], model: ModelOptions, cv: bool) -> LogisticModel:
-    """Return the classifier that the options of the command ask for."""
-    given = [
-        name for name in NOT_OF_CLASSES if getattr(model, name) != getattr(ModelOptions(), name)
-    ]
-    if cv or given:
-        option = "cv" if cv else given[0].replace("_", "-")
-        raise UsageError(f"Classes cannot be combined with --{option}: leave it out.")
-    return SecondOrderClassifier(**{k: v for k, v in params.items() if k not in NOT_OF_CLASSES})
-
-
-def is_zero_or_one(target: Moments) -> bool:
-    """Tell whether a target takes the values 0 and 1 only: then its variance is μ(1 − μ)."""
-    mean, var = float(target.mean[0]), float(target.var[0])
-    return bool(target.two_valued[0]) and isclose(var, mean * (1 - mean), rel_tol=1e-9)
-
-
-def text_classes(source: Source) -> str:
-    """Say that a target is classified because it is text."""
-    labels = source.labels or ()
-    return (
-        f"The target {source.target!r} is text: classifying {len(labels)} classes "
-        f"({listed(labels)})."
-    )
-
-
-def refuse_several(model: Any) -> None:
-    """Refuse to show one model where there are several, for more than two classes."""
-    if isinstance(model, LogisticModel) and len(model.classes_) > 2:
-        labels = ", ".join(map(str, model.classes_))
-        raise UsageError(f"There is one model per class: name one of {labels} with --label.")
 
 
 def one_of(model: Any, label: str | None) -> Any:
-    """Return the model of a class, where one is named."""
+    """Return the model of a class; one must be named where there are more than two."""
     if label is None:
-        refuse_several(model)
+        if isinstance(model, LogisticModel) and len(model.classes_) > 2:
+            labels = ", ".join(map(str, model.classes_))
+            raise UsageError(f"There is one model per class: name one of {labels} with --label.")
         return model
     if not isinstance(model, LogisticModel):
         raise UsageError("--label is for classifiers, and this model predicts numbers.")

@@ -10,7 +10,7 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.cli.first_rows import FirstRows, are_dates
+from quadlin.cli.first_rows import FirstRows, are_dates, number_columns
 from quadlin.cli.options import TableOptions, join_names, lists_in, names_in
 from quadlin.cli.reading import CSV, input_columns
 from quadlin.core.chunks import Chunk
@@ -117,12 +117,7 @@ def warn_of_columns(
 
 def remarks_on(rows: Iterable[Chunk], source: Source, but: Iterable[str]) -> list[str]:
     """Return what the first rows show of columns, `but` some, in words."""
-    return first_rows(rows, source).remarks(is_csv(source), but)
-
-
-def first_rows(rows: Iterable[Chunk], source: Source) -> FirstRows:
-    """Return the columns of numbers in the first rows."""
-    return FirstRows.of(rows, source, _number_columns(source))
+    return FirstRows.of(rows, source).remarks(is_csv(source), but)
 
 
 def missing_marks(source: Source) -> tuple[str, ...]:
@@ -160,7 +155,7 @@ def row_number_columns(rows: Iterable[Chunk], source: Source) -> list[str]:
 
     One pass, which stops as soon as no column is left. Rows that are dropped are not seen.
     """
-    places = _number_columns(source)
+    places = number_columns(source)
     scan, first = ColumnScan(), True
     for chunk in Rows.of(rows).walk():
         left = [name for name in places if first or name in scan.rising]
@@ -176,7 +171,7 @@ def row_number_columns(rows: Iterable[Chunk], source: Source) -> list[str]:
 
 def roles_of(rows: Iterable[Chunk], source: Source) -> ColumnRoles:
     """Return what the columns of a table are, by its first rows: ids, codes, or as they seem."""
-    numbers, titles = list(_number_columns(source)), None
+    numbers, titles = list(number_columns(source)), None
     if source.encoder is not None or not len(source.fields):
         titles = field_names(source.encoder)
     return column_roles(Rows.of(rows), numbers, source.names, source.fields, titles)
@@ -204,12 +199,6 @@ def with_lists(source: Source, read: TableOptions) -> TableOptions | None:
     return replace(
         read, multi_hot=[join_names(names)], separator=None if shared == SEPARATOR else shared
     )
-
-
-def _number_columns(source: Source) -> dict[str, int]:
-    """Return the positions of the numeric columns among the features."""
-    numbers = {str(name) for name in source.reader.numbers}
-    return {name: j for j, name in enumerate(source.names) if name in numbers}
 
 
 def _scan_table(piece: Piece, reader: Any, scan: ColumnScan, bad: np.ndarray) -> None:

@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter
 
 from quadlin.cli.options import WHOLE, OutputOptions, UsageError, split_names
 from quadlin.cli.printing import print_answer, print_note
-from quadlin.cli.progress import Interrupted
+from quadlin.cli.progress import on_interrupt
 
 PANELS = Parameter(group=Group("Settings of the panels a to h", sort_key=10))
 
@@ -62,8 +62,7 @@ def reproduce(
     only
         Names of experiments, separated by commas. Default: all.
     folder
-        The folder of the results. Default: results/quick or results/full, or a folder named after
-        the settings of the panels.
+        The folder of the results. Default: one in results/, named after the settings.
     device
         cpu, or a torch device such as cuda.
     jobs
@@ -83,8 +82,7 @@ def reproduce(
     iterations
         Maximum number of iterations of a solver.
     distribution
-        gaussian, truncated:0.1, bernoulli:0.2, signs, uniform, sparse:0.2, or a Python file that
-        defines draw(rng, n, d).
+        gaussian, truncated:0.1, bernoulli:0.2, signs, uniform, sparse:0.2, or a .py file.
     solver
         A Python file that defines solve(X, y, setting, report); may be repeated.
     """
@@ -115,21 +113,20 @@ def reproduce(
         report = _imported("quadlin.paper.report").write_report
     names = None if only is None else split_names(only)
     try:
-        outcome = runner.reproduce(
-            size,
-            names,
-            folder,
-            device,
-            settings=settings,
-            jobs=jobs,
-            report=report,
-            progress=not answer.silent,
-            say=lambda line: print_note(line, answer.silent),
-        )
+        with on_interrupt("Stopped; the same command continues from here."):
+            outcome = runner.reproduce(
+                size,
+                names,
+                folder,
+                device,
+                settings=settings,
+                jobs=jobs,
+                report=report,
+                progress=not answer.silent,
+                say=lambda line: print_note(line, answer.silent),
+            )
     except runner.SettingError as error:
         raise UsageError(error.args[0]) from None
-    except KeyboardInterrupt:
-        raise Interrupted("Stopped; the same command continues from here.") from None
     content = {"folder": str(outcome.folder), "complete": outcome.complete, "left": outcome.left}
     lines = [f"{outcome.folder}: {', '.join(outcome.complete) or 'nothing'} complete"]
     print_answer(content, [] if answer.quiet else lines, answer.json)

@@ -1,6 +1,6 @@
 """The estimator that the options of `quadlin fit` describe, also with `--fm`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from quadlin.cli.classification import make_classifier
 from quadlin.cli.options import (
     MODEL,
     WHOLE,
@@ -22,6 +21,7 @@ from quadlin.data import Source
 from quadlin.data.columns.encoder import text_columns
 from quadlin.data.columns.names import shortened
 from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
+from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
 from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
@@ -29,7 +29,11 @@ from quadlin.estimators.rows.parameters import check_options
 from quadlin.explain.tables import product_name
 
 BETWEEN = ":"  # the two features of a pair
-NOT_OF_LABELS = ("loss", "polish", "uncertainty", "pairs", "hierarchy")
+NOT_OF_CLASSES = ("loss", "polish")  # what only a regression has
+NOT_OF_LABELS = (*NOT_OF_CLASSES, "uncertainty", "robust_errors", "pairs", "hierarchy")  # with --fm
+# What is chosen by folds, or not there.
+NOT_WITH_CV = ("rank", "alpha", "polish", "batch_size", "max_memory", "pairs", "hierarchy")
+DEFAULTS = ModelOptions()
 
 
 @Parameter(name="*", group=MODEL)
@@ -38,41 +42,9 @@ class MachineOptions:
     """The options of factorization machines."""
 
     fm: Flag = False
-    """Fit a factorization machine: no squares, and levels of text columns by their posterior."""
+    """Fit a factorization machine: no squares, and Bayesian estimates for text levels."""
     draws: Annotated[int | None, WHOLE] = None
-    """With --fm: average over so many draws from the posterior, for accuracy and predict --std."""
-
-
-def make_machine(
-    params: dict[str, Any],
-    model: ModelOptions,
-    machine: MachineOptions,
-    classify: bool,
-    source: Source,
-) -> FactorizationMachineRegressor | FactorizationMachineClassifier:
-    """Return the factorization machine that the options of the command ask for."""
-    if model.diagonal != "auto":
-        raise UsageError("--fm has no squares: leave --diagonal out.")
-    if source.encoder is None or len(source.fields) < 2:
-        raise UsageError(
-            "--fm needs at least two columns of categories, such as users and items. Name those "
-            "that are numbers with --categorical user,item."
-        )
-    params = {k: v for k, v in params.items() if k != "diagonal"} | {"draws": machine.draws}
-    if not classify:
-        return FactorizationMachineRegressor(**params)
-    defaults = ModelOptions()
-    given = [name for name in NOT_OF_LABELS if getattr(model, name) != getattr(defaults, name)]
-    if given:
-        raise UsageError(f"Classes cannot be combined with --{given[0].replace('_', '-')}.")
-    return FactorizationMachineClassifier(
-        **{k: v for k, v in params.items() if k not in NOT_OF_LABELS}
-    )
-
-
-# What is chosen by folds, or not there.
-NOT_WITH_CV = ("rank", "alpha", "polish", "batch_size", "max_memory", "pairs", "hierarchy")
-DEFAULTS = ModelOptions()
+    """With --fm: average over this many posterior draws, for accuracy and for predict --std."""
 
 
 def check_combination(
@@ -106,37 +78,55 @@ def make_estimator(
         "uncertainty": "robust" if model.robust_errors else model.uncertainty,
     }
     del params["robust_errors"]
+    kind: Any = SecondOrderRegressor
+    without: tuple[str, ...] = ()  # options that it does not have
     if machine.fm:
-        if streamed and machine.draws is not None:
-            raise UsageError("--draws needs several passes over the rows, but there is only one.")
-        return _checked(make_machine(params, model, machine, classify, source))
-    if classify:
-        return _checked(make_classifier(params, model, cv))
-    if cv:
+        _check_machine(model, machine, source, streamed)
+        params["draws"] = machine.draws
+        kind = FactorizationMachineClassifier if classify else FactorizationMachineRegressor
+        without = ("diagonal", *NOT_OF_LABELS) if classify else ("diagonal",)
+    elif classify:
+        if cv:
+            raise UsageError("Classes cannot be combined with --cv.")
+        kind, without = SecondOrderClassifier, NOT_OF_CLASSES
+    elif cv:
         if not source.again:
             raise UsageError("--cv reads the rows several times: save them to a file first.")
-        given = [name for name in NOT_WITH_CV if getattr(model, name) != getattr(DEFAULTS, name)]
-        if given:
-            raise UsageError(f"--cv cannot be combined with --{given[0].replace('_', '-')}.")
-        return SecondOrderRegressorCV(**{k: v for k, v in params.items() if k not in NOT_WITH_CV})
-    if streamed:
-        asked = {
-            f"--loss {model.loss}": model.loss != "squared",
-            "--uncertainty": model.uncertainty,
-            "--robust-errors": model.robust_errors,
-        }
-        for option in [name for name, value in asked.items() if value]:
-            raise UsageError(f"{option} needs several passes over the rows, but there is only one.")
-    return _checked(SecondOrderRegressor(**params))
-
-
-def _checked(estimator: Any) -> Any:
-    """Return an estimator whose parameters make sense."""
+        kind, without = SecondOrderRegressorCV, NOT_WITH_CV
+    elif streamed:
+        for name in _given(model, ("loss", "uncertainty", "robust_errors")):
+            raise UsageError(f"{name} needs several passes over the rows, but there is only one.")
+    for name in _given(model, without):
+        beside = "Classes" if classify else "--cv"
+        raise UsageError(f"{beside} cannot be combined with {name}.")
+    estimator = kind(**{k: v for k, v in params.items() if k not in without})
     try:
-        check_options(estimator)
+        if not cv:
+            check_options(estimator)
     except ValueError as error:
         raise UsageError(error.args[0]) from None
     return estimator
+
+
+def _given(model: ModelOptions, names: Iterable[str]) -> list[str]:
+    """Return the flags of those options that differ from their defaults."""
+    given = [name for name in names if getattr(model, name) != getattr(DEFAULTS, name)]
+    return [f"--{name.replace('_', '-')}" for name in given]
+
+
+def _check_machine(
+    model: ModelOptions, machine: MachineOptions, source: Source, streamed: bool
+) -> None:
+    """Refuse options and rows that do not suit a factorization machine."""
+    if streamed and machine.draws is not None:
+        raise UsageError("--draws needs several passes over the rows, but there is only one.")
+    if model.diagonal != "auto":
+        raise UsageError("--fm has no squares: leave --diagonal out.")
+    if source.encoder is None or len(source.fields) < 2:
+        raise UsageError(
+            "--fm needs at least two columns of categories, such as users and items. Name those "
+            "that are numbers with --categorical user,item."
+        )
 
 
 def _alpha(text: str) -> float | str | tuple[float, float]:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from quadlin.cli.classification import score_table, scores
+from quadlin.cli.model_rows import load_model, open_rows_for, row_counts
 from quadlin.cli.options import LabelledRowOptions, OutputOptions
 from quadlin.cli.printing import aligned, number, print_answer
 from quadlin.cli.progress import watched
-from quadlin.cli.reading import load_model, open_rows_for
-from quadlin.cli.standard_input import stored_rows
+from quadlin.cli.reading import stored_rows
 from quadlin.core.moments import Moments
 from quadlin.data import Source
 from quadlin.estimators.labels.logistic_model import LogisticModel
@@ -51,12 +51,14 @@ def evaluate(
     source = open_rows_for(fitted, data, read, answer, need_target=True)
     if isinstance(fitted, LogisticModel):
         with watched(source, "evaluating", answer.silent) as rows:
-            content = scores(fitted, rows) | _about(source)
+            content = scores(fitted, rows)
+        content |= {"weight": source.weight, **row_counts(source)}
         print_answer(content, _lines(score_table(content), source), answer.json)
         return
     with_std = fitted.loss != "poisson" and fitted.fitted_.has_spread
     with watched(source, "evaluating", answer.silent) as rows:
-        content = _scores(fitted, rows, with_std) | _about(source)
+        content = _scores(fitted, rows, with_std)
+    content |= {"weight": source.weight, **row_counts(source)}
     table = [
         ["rows", f"{content['rows']:,}", ""],
         ["R²", *_ratio(content["r2"], "")],
@@ -67,20 +69,10 @@ def evaluate(
     ]
     if fitted.loss == "poisson":
         content["d2"] = fitted.score(source)
-        table.insert(1, ["D²", number(content["d2"]), "the share of Poisson's deviance"])
+        table.insert(1, ["D²", number(content["d2"]), "the share of Poisson deviance explained"])
     if with_std:
         table.append(["coverage", f"{100 * content['coverage_95']:.1f}%", "of the 95% intervals"])
     print_answer(content, _lines(table, source), answer.json)
-
-
-def _about(source: Source) -> dict[str, Any]:
-    """Return what was done with the rows."""
-    return {
-        "weight": source.weight,
-        "dropped": source.dropped,
-        "unseen_levels": dict(source.unseen),
-        "missing_text": dict(source.unseen.missing),
-    }
 
 
 def _lines(table: list[list[str]], source: Source) -> list[str]:

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
-from quadlin.cli.destinations import check_output
+from quadlin.cli.model_rows import load_model
 from quadlin.cli.options import OutputOptions, OutputPath, UsageError
+from quadlin.cli.outputs import check_output
 from quadlin.cli.printing import print_answer
-from quadlin.cli.reading import load_model
 from quadlin.export.onnx import to_onnx
 
 

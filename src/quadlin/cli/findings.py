@@ -1,5 +1,6 @@
 """Findings about a table, in words."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -115,6 +116,7 @@ def findings(
         text = "no row is complete, so nothing else is known."
         return [*lines, Finding("warning", "rows", text)]
     lines += [*_target(source, summary), *_features(source, summary), *_levels(source, summary)]
+    lines += _spellings(source)
     lines += [_correlation(summary), *_tails(source, summary), *_rows(source, summary)]
     return [*lines, _memory(source, summary)]
 
@@ -159,7 +161,8 @@ def _missing(scan: ColumnScan, useless: list[str]) -> Finding:
 def _target(source: Source, summary: TableSummary) -> list[Finding]:
     target = summary.survey.target
     if source.labels is not None and len(source.labels) > 1:
-        text = f"holds {len(source.labels)} classes ({listed(source.labels)}): fit classifies."
+        classes = f"{len(source.labels)} classes ({listed(source.labels)})"
+        text = f"has {classes}, so fit trains a classifier."
         return [Finding("note", "target", text)]
     if not bool(target.varies(np.float64)[0]):
         text = f"is {number(float(target.mean[0]))} in every row: there is nothing to learn."
@@ -180,7 +183,8 @@ def _target(source: Source, summary: TableSummary) -> list[Finding]:
 def _columns(columns: SuspectColumns) -> list[Finding]:
     lines = []
     if columns.useless:
-        text = f"{listed(columns.useless)}: names or numbers of the rows, or empty. Ignored here."
+        text = "identifiers or numbers of the rows, or empty. They are ignored here."
+        text = f"{listed(columns.useless)}: {text}"
         lines.append(Finding("warning", "columns", text))
     if columns.roles.ids:
         lines.append(Finding("warning", "columns", message_text(ratings_advice(columns.roles, ""))))
@@ -217,6 +221,26 @@ def _levels(source: Source, summary: TableSummary) -> list[Finding]:
         return [Finding("good", "levels", f"all {len(levels)} occur in more than {RARE} rows.")]
     text = f"{len(rare)} of {len(levels)} occur in at most {RARE} rows ({listed(rare)})."
     return [Finding("note", "levels", f"{text} fit shrinks them by a penalty.")]
+
+
+def _spellings(source: Source) -> list[Finding]:
+    """Name levels that differ only in case or spaces, which are different ones to the model."""
+    columns: dict[str, Iterable[str] | None] = {"": source.labels}
+    if source.encoder is not None:
+        columns |= dict(zip(source.encoder.input_names, source.encoder.levels, strict=True))
+    lines = []
+    for name, labels in columns.items():
+        groups: dict[str, list[str]] = {}
+        for label in labels or ():
+            groups.setdefault(" ".join(label.casefold().split()), []).append(label)
+        if alike := [group for group in groups.values() if len(group) > 1]:
+            shown = "; ".join(" and ".join(map(repr, group)) for group in alike[:3])
+            more = f"; and {len(alike) - 3} more" if alike[3:] else ""
+            text = f"{shown}{more} differ only in case or spaces, and count as different "
+            text += f"{'levels' if name else 'classes'}. If they mean the same, "
+            text = f"{name}{': ' if name else ''}{text}write them the same way."
+            lines.append(Finding("warning", "levels" if name else "target", text))
+    return lines
 
 
 def _correlation(summary: TableSummary) -> Finding:

@@ -35,8 +35,9 @@ class FirstRows:
     target: str = "the target"
 
     @classmethod
-    def of(cls, rows: Iterable[Chunk], source: Source, places: dict[str, int]) -> "FirstRows":
-        """Read the first rows, columns of numbers by their positions among the features."""
+    def of(cls, rows: Iterable[Chunk], source: Source) -> "FirstRows":
+        """Read the first rows."""
+        places = number_columns(source)
         names, blocks, targets, count, whole = tuple(places)[:MOST_COLUMNS], [], [], 0, True
         for chunk in Rows.of(rows).walk():
             if count >= LOOKED_AT:
@@ -114,8 +115,8 @@ class FirstRows:
         for code in sorted(set(codes.values())):
             names = listed([name for name in codes if codes[name] == code])
             declare = f"declare it with --na={code}" if code in marks else "leave such cells empty"
-            text = f"{names}: {code} stands apart from all other values, like a code of missing "
-            lines.append(f"{text}ones. If it is one, {declare}, and give --missing mean or drop.")
+            text = f"{names}: {code} lies far from all other values, like a code for missing "
+            lines.append(f"{text}values. If it is one, {declare}, and give --missing mean or drop.")
         return lines
 
     def remarks(self, csv: bool, but: Iterable[str] = ()) -> list[str]:
@@ -140,13 +141,19 @@ class FirstRows:
             )
         numbers = [name for name in self.row_numbers() if name not in {*told, *dates}]
         if numbers:
-            text = f"{listed(numbers)}: a different whole number in each row, which says nothing "
-            lines.append(f"{text}of the target, like row numbers. To ignore them, {_out(numbers)}")
+            text = f"{listed(numbers)}: a different whole number in each row, unrelated to the "
+            lines.append(f"{text}target, like row numbers. To ignore them, {_out(numbers)}")
         for name, share in self.leaks().items():
             if name not in told:
-                text = f"{name} alone tells {share:.1%} of the variance of the target. If it is "
-                lines.append(f"{text}made from the target or not known before it, {_out([name])}")
+                text = f"{name} alone explains {share:.1%} of the variance of the target. If it is "
+                lines.append(f"{text}derived from the target or known only later, {_out([name])}")
         return lines
+
+
+def number_columns(source: Source) -> dict[str, int]:
+    """Return the positions of the numeric columns among the features."""
+    numbers = {str(name) for name in source.reader.numbers}
+    return {name: j for j, name in enumerate(source.names) if name in numbers}
 
 
 def are_dates(x: np.ndarray) -> bool:

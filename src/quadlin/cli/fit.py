@@ -3,7 +3,7 @@
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +13,7 @@ import numpy as np
 from cyclopts import Parameter, validators
 from scipy.sparse import csr_array, vstack
 
-from quadlin.cli.classification import ZERO_OR_ONE, is_zero_or_one, text_classes
 from quadlin.cli.columns import warn_of_columns
-from quadlin.cli.destinations import check_model_output, check_output
 from quadlin.cli.estimator import DEFAULTS, MachineOptions, check_combination, make_estimator
 from quadlin.cli.fit_report import report_classes, report_fit
 from quadlin.cli.options import (
@@ -30,16 +28,17 @@ from quadlin.cli.options import (
     lists_in,
     names_in,
 )
+from quadlin.cli.outputs import check_model_output, check_output
 from quadlin.cli.printing import print_note
-from quadlin.cli.progress import Interrupted, deferred_interrupt, waiting, watched
+from quadlin.cli.progress import Interrupted, deferred_interrupt, on_interrupt, waiting, watched
 from quadlin.cli.reading import open_rows
-from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.opening.cached import cached
 from quadlin.data.sources.means import emptied
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.input_errors import check_row_count
+from quadlin.explain.diagnosis import listed
 from quadlin.export.model_file import save
 
 
@@ -79,8 +78,7 @@ def fit(
     output
         The model file. An existing one is replaced when the new one is complete.
     one_pass
-        Read every row only once, in O(rank × features) memory. Automatic for the standard input,
-        unless text columns, text targets or --missing mean need its rows twice.
+        Read every row once, in O(rank × features) memory. Automatic for -, if once is enough.
     cv
         Choose rank and penalties by cross-validation. All rows are kept in memory.
     classify
@@ -88,7 +86,7 @@ def fit(
     engine
         Where sums are computed: serial, threads, a number of threads, or tcp://host:8786 (Dask).
     checkpoint
-        A file that records every pass, so the same command can continue after a kill.
+        A file that records every pass, so that the same command can resume after being killed.
     hold
         Megabytes of rows to keep in memory instead of reading them again; 0 keeps none.
     """
@@ -104,22 +102,17 @@ def fit(
             "recognise them when they are read again. Save them to a file first."
         )
     streamed = one_pass or not source.again
-    if classify is None:
-        classify = source.labels is not None
-        if classify:
-            print_note(text_classes(source), answer.silent)
-    estimator = make_estimator(model, machine, source, cv, streamed, classify)
+    if classify is None and source.labels is not None:
+        classes = f"{len(source.labels)} classes ({listed(source.labels)})"
+        print_note(f"The target {source.target!r} is text: classifying {classes}.", answer.silent)
+        classify = True
+    estimator = make_estimator(model, machine, source, cv, streamed, bool(classify))
     start, r2 = time.perf_counter(), None
     try:
         if cv:
             r2 = _cross_validate(estimator, source, read, answer)
         elif streamed:
-            with deferred_interrupt(), watched(source, "learning", answer.silent) as rows:
-                if classify:
-                    _learn_classes(estimator, rows, source, checkpoint)
-                else:
-                    estimator.partial_fit(rows, checkpoint=checkpoint)
-            check_row_count(estimator.n_samples_seen_)
+            _learn(estimator, source, bool(classify), checkpoint, answer)
         else:
             near = source if "://" in engine else _held(source, hold, answer)
             with _engine(engine) as carrier:
@@ -142,12 +135,11 @@ def fit(
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
     seconds = time.perf_counter() - start
-    if classify:
-        report_classes(estimator, source, output, streamed, seconds, answer)
-        return
-    report_fit(estimator, source, output, streamed, r2, seconds, answer)
-    if is_zero_or_one(estimator.target_moments_):
-        print_note(ZERO_OR_ONE, answer.silent)
+    with on_interrupt(f"Stopped; the model is in {output}."):
+        if classify:
+            report_classes(estimator, source, output, streamed, seconds, answer)
+        else:
+            report_fit(estimator, source, output, streamed, r2, seconds, answer)
 
 
 @contextmanager
@@ -220,14 +212,18 @@ def _cross_validate(
     return r2
 
 
-def _learn_classes(
-    estimator: Any, rows: Iterable[Chunk], source: Source, checkpoint: Path | None
+def _learn(
+    estimator: Any, source: Source, classify: bool, checkpoint: Path | None, answer: OutputOptions
 ) -> None:
-    """Learn classes from rows that are read once: the labels of a text, or 0 and 1."""
-    if checkpoint is not None:
-        raise UsageError("Classes learned in one pass cannot be combined with --checkpoint.")
-    labels = [0, 1] if source.labels is None else list(source.labels)
-    estimator.partial_fit(rows, classes=labels)
+    """Learn from rows that are read once; classes are the labels of a text, or 0 and 1."""
+    options: dict[str, Any] = {"checkpoint": checkpoint}
+    if classify:
+        if checkpoint is not None:
+            raise UsageError("Classes learned in one pass cannot be combined with --checkpoint.")
+        options = {"classes": [0, 1] if source.labels is None else list(source.labels)}
+    with deferred_interrupt(), watched(source, "learning", answer.silent) as rows:
+        estimator.partial_fit(rows, **options)
+    check_row_count(estimator.n_samples_seen_)
 
 
 def _what_is_left(

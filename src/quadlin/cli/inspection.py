@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from quadlin.cli.classification import one_of
-from quadlin.cli.destinations import check_output
+from quadlin.cli.model_rows import load_model, open_rows_for
 from quadlin.cli.options import WHOLE, LabelledRowOptions, OutputOptions
+from quadlin.cli.outputs import check_output
 from quadlin.cli.printing import aligned, message_lines, message_text, number, print_answer
-from quadlin.cli.reading import load_model, open_rows_for
-from quadlin.cli.standard_input import stored_rows
+from quadlin.cli.reading import stored_rows
 from quadlin.explain.page import model_page
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.report import describe
@@ -48,13 +48,11 @@ def inspect(
     model
         A model file written by quadlin fit.
     data
-        Rows with a target to compute R² and the strengths of columns from, preferably rows that
-        the model has not seen, or - for the standard input (with --format). Without rows, R² is
-        that of the fitted rows.
+        Rows with a target, for R² and strengths on data that the fit did not see; - as in fit.
     top
         Number of interactions and slopes to show.
     html
-        Also write a self-contained HTML page with pictures, which replaces an existing file.
+        Also write a self-contained HTML page with plots. An existing file is replaced.
     label
         The class whose model to show, for a classifier with more than two classes.
     """

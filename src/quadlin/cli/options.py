@@ -11,6 +11,7 @@ from cyclopts import Group, Parameter
 MODEL = Group("Model", sort_key=5)
 READING = Group("Reading rows", sort_key=10)
 OUTPUT = Group("Output", sort_key=20)
+MODEL_SUFFIX = ".safetensors"
 STANDARD = "(standard input or output)"  # what a lone hyphen becomes
 # A name in quotes, in which "" is one quote; or whatever stands before the next comma.
 NAME = re.compile(r'\s*(?:("(?:[^"]|"")*")\s*(?=,|$)|([^,]+))(?:,|$)')
@@ -64,8 +65,7 @@ class RowOptions:
     """How rows are read."""
 
     missing: Literal["error", "drop", "mean"] | None = None
-    """Missing values: error stops and names one, drop skips the row, mean fills in the mean, and
-    skips a row only if its target is missing."""
+    """Missing values: error stops, drop skips the row, mean fills them in (a missing y: skips)."""
     format: str | None = None
     """csv, tsv, parquet, arrow, npy, npz, svmlight or libffm. Default: from the file name."""
     features: Annotated[int | None, WHOLE] = None
@@ -73,17 +73,25 @@ class RowOptions:
     zero_based: Annotated[bool | None, Parameter(negative="--one-based")] = None
     """Whether svmlight indices start at 0. Default: yes if index 0 occurs."""
     delimiter: str | None = None
-    """The character between CSV columns, such as ";" or tab. Default: from the header."""
+    """The column separator of CSV files, such as ";" or tab. Default: that of the header."""
     decimal: str | None = None
-    """The decimal point of CSV numbers: . or ,"""
+    """The decimal mark of CSV numbers: . or ,"""
     thousands: str | None = None
-    """What separates thousands in CSV numbers, such as 71,742: , or . or " " or '"""
+    """The thousands separator of CSV numbers, such as the comma of 71,742."""
     encoding: str | None = None
     """The encoding of CSV text, such as latin1. Default: UTF-8."""
     header: bool | None = None
-    """Whether the first row of CSV has the names of the columns; otherwise they are x0, x1, …"""
+    """Whether CSV files start with a header. Without one, the columns are called x0, x1, …"""
     na: Annotated[Names, Parameter(allow_leading_hyphen=True)] = None
-    """CSV values that count as missing, such as "?,-", besides empty cells, NA and the like."""
+    """CSV values that mean missing, such as "?,-", in addition to empty cells, NA and the like."""
+
+    @property
+    def csv(self) -> dict[str, Any]:
+        """Return how CSV is written, as options of `open_source`."""
+        names = ("decimal", "thousands", "encoding", "header")
+        delimiter = "\t" if self.delimiter in ("tab", r"\t") else self.delimiter  # hard to type
+        options = {name: getattr(self, name) for name in names}
+        return options | {"delimiter": delimiter, "na": names_in(self.na)}
 
 
 @Parameter(name="*", group=READING)
@@ -92,10 +100,9 @@ class LabelledRowOptions(RowOptions):
     """How rows with a target are read."""
 
     target: str | None = None
-    """The column of y (for a .npy file: another .npy file). svmlight files contain their own."""
+    """The target column (for a .npy file: another .npy file). svmlight files contain the target."""
     weight: str | None = None
-    """A column of weights: a row with weight 2 counts twice. For a model, the one of the fit is
-    the default, and '' is none."""
+    """A column of row weights. The default for a model is the column of its fit; '' is none."""
 
 
 @Parameter(name="*", group=READING)
@@ -127,7 +134,7 @@ class ModelOptions:
     diagonal: Literal["auto", "free", "zero"] = "auto"
     """Squares: auto models those that can be estimated; zero is a factorization machine."""
     loss: Literal["squared", "huber", "poisson"] = "squared"
-    """huber limits the influence of gross errors in y; poisson is for counts."""
+    """huber limits the influence of outliers in y; poisson is for counts."""
     fit_linear: Annotated[bool, Parameter(name="--linear")] = True
     """Fit w; otherwise it is zero."""
     fit_intercept: Annotated[bool, Parameter(name="--intercept")] = True
@@ -151,13 +158,13 @@ class ModelOptions:
     uncertainty: Flag = False
     """Also compute standard errors, for predict --std."""
     robust_errors: Flag = False
-    """The same, with standard errors that hold when the noise differs between rows."""
+    """Like --uncertainty, with standard errors that allow the noise to differ between rows."""
     pairs: str = "auto"
-    """Products beside the low-rank part: auto, none, at most a number, or "age:income,age:age"."""
+    """Products added to the low-rank part: auto, none, a maximum, or "age:income,age:age"."""
     hierarchy: Hierarchy = "none"
     """Whether one (weak) or both (strong) features of a pair need a linear effect."""
     extrapolation: Literal["clip", "free"] = "clip"
-    """clip limits rows far outside the training rows in predictions; free does not."""
+    """clip limits predictions for rows far outside the training data; free does not."""
 
 
 def hierarchy_of(word: Hierarchy) -> str | None:

@@ -7,8 +7,7 @@ from cyclopts import Parameter
 from quadlin.cli.options import WHOLE, Hierarchy, OutputOptions, TableOptions, hierarchy_of
 from quadlin.cli.printing import print_answer
 from quadlin.cli.progress import watched
-from quadlin.cli.reading import open_rows
-from quadlin.cli.standard_input import stored_rows
+from quadlin.cli.reading import open_rows, stored_rows
 from quadlin.explain.pairs import find_pairs
 
 

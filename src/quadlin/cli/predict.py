@@ -9,9 +9,8 @@ import numpy as np
 from cyclopts import Parameter
 
 from quadlin.cli.classification import columns_of, predicted, with_labels
-from quadlin.cli.destinations import check_output
+from quadlin.cli.model_rows import load_model, open_rows_for, row_counts
 from quadlin.cli.options import (
-    STANDARD,
     Flag,
     Names,
     OutputOptions,
@@ -19,12 +18,13 @@ from quadlin.cli.options import (
     UsageError,
     names_in,
 )
-from quadlin.cli.prediction_files import SUFFIXES, prediction_writer
+from quadlin.cli.outputs import check_rows_output, prediction_writer
 from quadlin.cli.printing import print_answer, print_note
 from quadlin.cli.progress import watched
-from quadlin.cli.reading import load_model, open_rows_for
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.regression.intervals import interval as interval_of
+
+SUFFIXES = (".parquet", ".pq", ".csv", ".npy")
 
 
 def predict(
@@ -42,7 +42,7 @@ def predict(
 
     Memory does not grow with the number of rows. Columns that neither the model
     nor --keep needs are not read. A classifier writes the most probable label and
-    the probability of each; a .npy file has the probabilities only.
+    the probability of every label; a .npy file has the probabilities only.
 
       quadlin predict model.safetensors new.csv -o predictions.csv
       quadlin predict model.safetensors new.csv --keep id,city -o predictions.csv
@@ -58,23 +58,14 @@ def predict(
     output
         A .parquet, .csv or .npy file, which replaces an existing one; - prints CSV.
     std
-        Add the standard deviation of a new observation. The model needs fit --uncertainty.
+        Add the standard deviation of a new observation. Needs fit --uncertainty.
     interval
-        Add the ends, low and high, of an interval that contains a new observation with this
-        probability. The model needs fit --uncertainty.
+        Add the bounds, low and high, of this prediction interval. Needs fit --uncertainty.
     keep
         Columns to copy next to the predictions, separated by commas, such as identifiers.
     """
     fitted = load_model(model)
-    if output is None:
-        raise UsageError("Name a file for the predictions, such as -o predictions.csv, or -o -.")
-    to_stdout = str(output) == STANDARD
-    if not to_stdout:
-        if output.suffix.lower() not in SUFFIXES:
-            raise UsageError(f"-o {output} must end in {', '.join(SUFFIXES)}, or be -.")
-        check_output(output, model, data)
-    elif answer.json:
-        raise UsageError("-o - and --json would both print to the standard output.")
+    output, to_stdout = check_rows_output(output, "predictions", SUFFIXES, answer, model, data)
     classes = isinstance(fitted, LogisticModel)
     if interval is not None and not 0 < interval < 1:
         raise UsageError(f"--interval {interval:g} must lie between 0 and 1, such as 0.95.")
@@ -104,13 +95,7 @@ def predict(
         aside = "" if kept else ", so the predictions do not line up with the rows"
         text = f"{source.dropped:,} rows with missing values were dropped{aside}."
         print_note(f"warning: {text}", quiet=False)
-    content = {
-        "output": str(output),
-        "rows": rows,
-        "dropped": source.dropped,
-        "unseen_levels": dict(source.unseen),
-        "missing_text": dict(source.unseen.missing),
-    }
+    content = {"output": str(output), "rows": rows, **row_counts(source)}
     lines = [] if answer.quiet or to_stdout else [f"{rows:,} predictions in {output}"]
     print_answer(content, lines, answer.json)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from quadlin.cli import end_at_once
 from quadlin.data import Source
 from quadlin.data.sources.prefetch import read_ahead
 
@@ -115,6 +116,15 @@ class Interrupted(KeyboardInterrupt):
     """Ctrl-C, with what to tell the user."""
 
 
+@contextmanager
+def on_interrupt(text: str) -> Iterator[None]:
+    """Tell the user something if Ctrl-C comes meanwhile."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(text) from None
+
+
 class _Signals:
     """The signals of the command under way."""
 
@@ -135,8 +145,8 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, _handle)
     try:
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    finally:  # what was to be saved is saved, so `end_at_once` would not tell the truth
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is end_at_once else before)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 from cyclopts import Parameter, validators
 
 from quadlin.cli.classification import one_of
-from quadlin.cli.destinations import check_output
+from quadlin.cli.model_rows import load_model, read_table
 from quadlin.cli.options import (
     STANDARD,
     WHOLE,
@@ -19,11 +19,10 @@ from quadlin.cli.options import (
     UsageError,
     names_in,
 )
-from quadlin.cli.prediction_files import prediction_writer
+from quadlin.cli.outputs import check_rows_output, prediction_writer
 from quadlin.cli.printing import print_answer
 from quadlin.cli.progress import waiting
-from quadlin.cli.reading import load_model, read_table
-from quadlin.cli.standard_input import stored_rows
+from quadlin.cli.reading import stored_rows
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.machines.recommending import Recommending
 
@@ -65,8 +64,7 @@ def recommend(
     model
         A model file written by quadlin fit --fm.
     users
-        A table with one row per user: CSV, TSV, Parquet or Arrow; - is the standard input,
-        with --format.
+        A table with one row per user: CSV, TSV, Parquet or Arrow, or - (with --format).
     items
         A table with one row per item, or -.
     n
@@ -74,8 +72,7 @@ def recommend(
     exclude
         A table of pairs to leave out, such as the ratings, with columns of both tables.
     label
-        Of a classifier, the label whose probability ranks the items, such as like.
-        Default: the larger of two numbers, such as 1; of other labels, name one.
+        For a classifier, the label whose probability ranks the items. Default: 1 of 0 and 1.
     user_columns
         The columns to read from the first table, separated by commas. Default: all.
     item_columns
@@ -89,15 +86,8 @@ def recommend(
     several = isinstance(fitted, LogisticModel) and len(fitted.classes_) > 2
     fitted = one_of(fitted, label)
     named = {} if label is None or several else {"label": label}
-    if output is None:
-        raise UsageError("Name a file for the recommendations, such as -o top.csv, or -o -.")
-    to_stdout = str(output) == STANDARD
-    if to_stdout and answer.json:
-        raise UsageError("-o - and --json would both print to the standard output.")
-    if not to_stdout:
-        if output.suffix.lower() not in SUFFIXES:
-            raise UsageError(f"-o {output} must end in {', '.join(SUFFIXES)}, or be -.")
-        check_output(output, model, users, items, *([] if exclude is None else [exclude]))
+    inputs = [model, users, items, *([] if exclude is None else [exclude])]
+    output, to_stdout = check_rows_output(output, "recommendations", SUFFIXES, answer, *inputs)
     (users, items, exclude), formats = _stored((users, items, exclude), read, answer)
     with waiting("reading the tables", answer.silent):
         tables = [

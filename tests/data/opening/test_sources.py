@@ -597,7 +597,7 @@ def test_a_reader_that_is_not_installed_is_named(tmp_path, monkeypatch):
 def test_weights_come_with_all_rows_or_with_none():
     X, y = numbers()
     assert gathered(open_source([(X, y, y**2), (X, y, y**2)]))[2].shape == (60,)
-    with pytest.raises(SourceError, match="some without"):
+    with pytest.raises(SourceError, match="Give weights for all rows or for none"):
         list(open_source([(X, y, y**2), (X, y)]))
 
 

@@ -208,7 +208,7 @@ BROKEN = {
     "late8.csv": (b"a,y\n" + b"x,2\n" * 9 + b"\xe9,2\n", r"'a' of .*not UTF-8 in row 9"),
     "header8.csv": (b"\xe9,y\n1,2\n", 'header of .*not UTF-8.*encoding="latin1"'),
     "utf16.csv": ("a,y\n1,2\n".encode("utf-16"), 'encoding="utf-16"'),
-    "packed.csv": (gzip.compress(b"a,y\n1,2\n"), "packed by gzip"),
+    "packed.csv": (gzip.compress(b"a,y\n1,2\n"), "compressed with gzip"),
     "excel.csv": (b"PK\x03\x04", "Excel"),
     "comma.csv": (b"a;y\n1,5;2\n-,5;3\n", r"'a' holds numbers with commas, such as '1,5'.*decimal"),
     "target.csv": (b"a;y\n1;1,5\n", r"'y' holds numbers with commas"),

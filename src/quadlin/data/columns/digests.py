@@ -10,10 +10,6 @@ from scipy.sparse import issparse
 SAMPLE = 64  # rows that are hashed where an array is not in memory
 
 
-def _sampled(n: int) -> np.ndarray:
-    return np.unique(np.linspace(0, n - 1, min(SAMPLE, n)).astype(int))
-
-
 def column_digest(column: Any) -> str:
     """Return a hash of all values of a column."""
     if column.dtype.is_numeric():
@@ -32,7 +28,9 @@ def digest_of(values: Any) -> str:
         step = max(1, (1 << 24) // max(1, values[:1].nbytes))  # without a second copy
         parts = (values[i : i + step] for i in range(0, len(values), step))
     else:
-        parts = (values[i : i + 1] for i in _sampled(int(values.shape[0])).tolist())
+        n = int(values.shape[0])
+        some = np.unique(np.linspace(0, n - 1, min(SAMPLE, n)).astype(int))
+        parts = (values[i : i + 1] for i in some.tolist())
     digest = sha256(f"{values.shape}{values.dtype}".encode())
     for part in parts:
         digest.update(np.ascontiguousarray(part).data)

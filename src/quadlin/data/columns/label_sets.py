@@ -14,6 +14,7 @@ import numpy as np
 
 from quadlin.core.messages import Message, warn
 from quadlin.data.columns.columns import Values, missing_in
+from quadlin.data.columns.errors import SourceError
 from quadlin.data.columns.level_codes import (
     ABSENT,
     UNSEEN,
@@ -121,12 +122,10 @@ def separators_of(given: Any) -> dict[Any, str]:
     named = [given] if isinstance(given, str) else given
     pairs = dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, SEPARATOR)
     if wrong := [value for value in pairs.values() if not isinstance(value, str) or not value]:
-        raise ValueError(
-            Message(
-                "{multi_hot=} must be a list of columns, or a dict of columns and what separates "
-                "their labels, such as {{'genres': '|'}}; {wrong!r} is not a separator.",
-                wrong=wrong[0],
-            )
+        raise SourceError(
+            "{multi_hot=} must be a list of columns, or a dict of columns and what separates their "
+            "labels, such as {{'genres': '|'}}; {wrong!r} is not a separator.",
+            wrong=wrong[0],
         )
     return pairs
 

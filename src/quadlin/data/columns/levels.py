@@ -272,7 +272,7 @@ def _ordered(levels: set[tuple[Any, str]]) -> Levels:
 def held_other(name: str, now: str, levels: Levels | None) -> str:
     """Say that a column does not hold what was learned."""
     before = "numbers" if levels is None else "text"
-    return f"Column {name!r} has {now}, but it held {before} when it was learned. Convert it."
+    return f"Column {name!r} has {now}, but it held {before} during the fit. Convert it."
 
 
 def first_row_with(table: nw.DataFrame[Any], name: Any, label: str | None) -> str:

@@ -54,7 +54,9 @@ class DaskFeed(Feed):
             with explained(f"Partition {i} of {self.title}", "Compute it alone to see more."):
                 X, y, weight = dask.compute(X, *vectors)
             where = None if start is not None else f"partition {self.first + i}"
-            piece = Piece(_framed(X), _values(y), _values(weight), where, 0, start)
+            if hasattr(X, "columns"):  # a frame, with slices by position
+                X = nw.from_native(X, eager_only=True)
+            piece = Piece(X, _values(y), _values(weight), where, 0, start)
             yield piece
             start = None if start is None else start + len(piece)
 
@@ -224,11 +226,6 @@ def _same_length(n: int, sizes: tuple[int | None, ...], role: str) -> None:
     if n != sum(size or 0 for size in sizes):
         total = sum(size or 0 for size in sizes)
         raise SourceError(f"The {role} has {n} entries, but there are {total} rows.")
-
-
-def _framed(X: Any) -> Any:
-    """Return frames with slices by position."""
-    return nw.from_native(X, eager_only=True) if hasattr(X, "columns") else X
 
 
 def _values(values: Any) -> Any:

@@ -161,7 +161,7 @@ def open_source(
         means,
         _names(keep),
         _names(categorical_features) if encoder is None else (),
-        _separators(multi_hot) if encoder is None else {},
+        separators_of(multi_hot) if encoder is None else {},
         _names(exclude) if encoder is None else (),
         label_names or labels,
         format,
@@ -197,13 +197,6 @@ def _check(missing: str, chunk_rows: Any, exclude: Sequence[Any], columns: Any) 
                 "are features."
             )
         )
-
-
-def _separators(given: Any) -> dict[Any, str]:
-    try:
-        return separators_of(given)
-    except ValueError as error:
-        raise SourceError(*error.args) from None
 
 
 def _names(given: Sequence[Any]) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ SEPARATORS = (";", "\t", "|")  # beside the comma
 REMEMBERED = ("delimiter", "decimal", "thousands", "header", "na")
 UTF16 = Message("is not UTF-8 but UTF-16. Give {encoding=utf-16}")
 NO_CSV = {
-    b"\x1f\x8b": "is packed by gzip. Unpack it first (zcat), or end the file's name in .csv.gz",
+    b"\x1f\x8b": "is compressed with gzip. Decompress it (zcat), or rename it to end in .csv.gz",
     b"PK\x03\x04": "is an Excel workbook or a ZIP archive. Save its table as CSV first",
     b"PAR1": Message("is a Parquet file. Give {format=parquet}"),
     b"\xff\xfe": UTF16,
@@ -162,7 +162,9 @@ def in_utf8(file: Any, dialect: Dialect) -> Any:
     return pa.transcoding_input_stream(stream, dialect.encoding, "utf8")
 
 
-def open_csv_file(path: str, dialect: Dialect, columns: Any, types: dict[str, Any] | None) -> Any:
+def open_csv_file(
+    path: str, dialect: Dialect, columns: Any = None, types: dict[str, Any] | None = None
+) -> Any:
     """Open a CSV file as a stream of batches."""
     with in_utf8(path, dialect) as stream:
         head = stream.read(HEAD)

@@ -163,7 +163,7 @@ def text_columns(
         if name in text if levels is None else not (name in text or may_be_numbers(levels)):
             raise SourceError(
                 f"{title}: column {name!r} holds {'text' if name in text else 'numbers'}, but it "
-                f"held {'numbers' if levels is None else 'text'} when it was learned. Convert it."
+                f"held {'numbers' if levels is None else 'text'} during the fit. Convert it."
             )
     return {name for name in columns if encoded[name] is not None}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import narwhals as nw
 import numpy as np
@@ -57,7 +57,9 @@ class UncheckedRows:
                 continue
             what = f"The {role}" if name is None else f"The {role} {name!r}"
             absent = np.isnan(values)
-            refuse_infinite(what, self.piece, np.isinf(values), values.dtype)
+            if (infinite := np.isinf(values)).any():
+                where = self.piece.where(int(infinite.argmax()))
+                raise SourceError(f"{what} is infinite or too large for {values.dtype} in {where}.")
             if missing == "error" or (missing == "mean" and role == "weight"):
                 raise SourceError(
                     "{what} is missing in {where}. Use {missing=drop}{mean}, or take such "
@@ -166,30 +168,17 @@ def _refuse_missing_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
             leave_out=leave_out(names[spot[1]]),
         )
     if spot:
-        raise SourceError(
-            "Column {name!r} contains NaN (a missing value), first in {where}. {remedy}",
-            name=names[spot[1]],
-            where=rows.piece.where(spot[0]),
-            remedy=REMEDY,
-        )
+        refuse_missing(names[spot[1]], rows.piece, spot[0])
 
 
-def refuse_missing(name: Any, piece: Piece, null: np.ndarray) -> None:
-    """Refuse a text column in which a row is missing."""
+def refuse_missing(name: Any, piece: Piece, row: int) -> NoReturn:
+    """Refuse a column in which a row is missing."""
     raise SourceError(
         "Column {name!r} contains NaN (a missing value), first in {where}. {remedy}",
         name=str(name),
-        where=piece.where(int(null.argmax())),
+        where=piece.where(row),
         remedy=REMEDY,
     )
-
-
-def refuse_infinite(what: str, piece: Piece, bad: np.ndarray, dtype: Any) -> None:
-    """Refuse infinities."""
-    if bad.any():
-        raise SourceError(
-            f"{what} is infinite or too large for {dtype} in {piece.where(int(bad.argmax()))}."
-        )
 
 
 def filled(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:

@@ -32,14 +32,9 @@ class ArrayReader:
     fields: tuple[np.ndarray, ...] = ()
     missing: str = "error"
     fill: dict[str, float] | None = None
-    encoder: TableEncoder | None = None
-    target: None = None  # the rows are not those of a table
-    weight: None = None
-    labels: None = None
-    kept_columns: None = None
-    text: frozenset[Any] = frozenset()
-    numbers: tuple[Any, ...] = ()
-    columns: tuple[Any, ...] = ()
+    # The rows are not those of a table.
+    encoder = target = weight = labels = kept_columns = None
+    text, numbers, columns = frozenset[Any](), tuple[Any, ...](), tuple[Any, ...]()
 
     def read(self, piece: Piece, counts: Counts) -> Chunk:
         """Return the rows of a piece that are kept, as numbers."""
@@ -49,7 +44,7 @@ class ArrayReader:
         if self.has_target != (y is not None):
             raise SourceError(
                 f"Rows from {piece.where(0)} on come {'without' if self.has_target else 'with'} a "
-                "target, unlike those before. Give a target with all rows or with none."
+                "target, unlike those before. Give a target for all rows or for none."
             )
         rows = UncheckedRows(X, y, weight, piece)
         bad = rows.bad(self.missing)
@@ -66,7 +61,8 @@ class ArrayReader:
         with np.errstate(over="ignore", invalid="ignore"):
             if self.sparse:
                 return canonical(csr_array(piece.X, dtype=self.dtype))
-            return _dense(piece.X, self.dtype)
+            X = piece.X.toarray() if issparse(piece.X) else piece.X
+            return np.ascontiguousarray(X, dtype=self.dtype)
 
 
 @dataclass(frozen=True)
@@ -186,7 +182,7 @@ class TableReader:
                 if not null.any():
                     continue
                 if self.missing == "error":
-                    refuse_missing(name, piece, null)
+                    refuse_missing(name, piece, int(null.argmax()))
                 absent = null if absent is None else absent | null
         return frame, absent
 
@@ -264,10 +260,6 @@ def _arrow_numbers(column: Any) -> np.ndarray:
     if column.num_chunks == 1:  # without a copy
         column = column.chunk(0)
     return np.asarray(column.to_numpy(zero_copy_only=False))
-
-
-def _dense(X: Any, dtype: np.dtype) -> np.ndarray:
-    return np.ascontiguousarray(X.toarray() if issparse(X) else X, dtype=dtype)
 
 
 def _vector(values: Any, piece: Piece, role: str) -> np.ndarray | None:

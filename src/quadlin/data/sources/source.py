@@ -111,17 +111,17 @@ class Source(RowSource):
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """Return the labels that the targets are positions of; None where they are numbers."""
+        """Return the labels of a text target, whose positions are y; None if y is numeric."""
         return self.reader.labels
 
     @property
     def target(self) -> str | None:
-        """Return the name of the column that the targets were; None where they were none."""
+        """Return the name of the target column; None if the target is not a column of a table."""
         return None if self.reader.target is None else str(self.reader.target)
 
     @property
     def weight(self) -> str | None:
-        """Return the name of the column that the weights were; None where they were none."""
+        """Return the name of the weight column; None if the weights are not a column of a table."""
         return None if self.reader.weight is None else str(self.reader.weight)
 
     @property
@@ -131,7 +131,7 @@ class Source(RowSource):
 
     @property
     def columns(self) -> tuple[Any, ...]:
-        """Return the columns of a table that are the features; () where rows are arrays."""
+        """Return the columns of a table that are the features; () if the rows are arrays."""
         return self.reader.columns
 
     @property
@@ -177,7 +177,7 @@ class Source(RowSource):
                 self.counts.add(part.counts)
 
     def fingerprint(self) -> str | None:
-        """Return an identity of the data and of how they are read, None where there is none."""
+        """Return a hash of the data and of how they are read; None if the data have no identity."""
         reader, identity = self.reader, self.feed.identity()
         if identity is None:
             return None
@@ -247,7 +247,9 @@ def _joined(chunks: list[Chunk]) -> Chunk:
     if len(kept) == 1:
         return kept[0]
     if len({chunk.weight is None for chunk in kept}) > 1:
-        raise SourceError("Some rows come with a weight and some without. Give it with all rows.")
+        raise SourceError(
+            "Some rows have a weight and some do not. Give weights for all rows or for none."
+        )
     X = [chunk.X for chunk in kept]
     y = None if kept[0].y is None else np.concatenate([chunk.y for chunk in kept])
     weight = None if kept[0].weight is None else np.concatenate([c.weight for c in kept])

@@ -123,7 +123,7 @@ def open_files(
             if not file.size:
                 raise SourceError(f"File {file.path} is empty (0 bytes). Write it again.")
             if files.format in CSV:
-                opened = partial(_opened_csv, file)
+                opened = partial(open_csv_file, file.path)
                 look = look_at_csv(opened, f"file {file.path}", dialect, text)
                 schema, groups, commas = look.schema, [(None, None)], look.commas | commas
                 for name, values in noticed.items():
@@ -256,15 +256,11 @@ def _walk_arrow(unit: Unit, feed: FileFeed) -> Iterator[Any]:
         if unit.groups is None:
             yield from selected(pa.ipc.open_stream(handle), feed.columns)
         else:
-            options = _included(pa.ipc.open_file(handle).schema, feed.columns)
+            schema = pa.ipc.open_file(handle).schema
+            wanted = sorted(schema.get_field_index(name) for name in feed.columns)
+            options = pa.ipc.IpcReadOptions(included_fields=wanted)
             opened = pa.ipc.open_file(handle, options=options)
             yield from selected((opened.get_batch(i) for i in unit.groups), feed.columns)
-
-
-def _included(schema: Any, columns: Sequence[str]) -> Any:
-    """Read no more than some columns."""
-    wanted = [schema.get_field_index(name) for name in columns]
-    return arrow().ipc.IpcReadOptions(included_fields=sorted(wanted))
 
 
 def _walk_csv(unit: Unit, feed: FileFeed) -> Iterator[Any]:
@@ -273,13 +269,9 @@ def _walk_csv(unit: Unit, feed: FileFeed) -> Iterator[Any]:
         with open_csv_file(path, dialect, feed.columns, feed.types) as opened:
             yield from converted(opened, dialect, f"file {path}")
     except arrow().ArrowInvalid as error:
-        with open_csv_file(path, dialect, None, None) as opened:
+        with open_csv_file(path, dialect) as opened:
             names = opened.schema.names
         raise SourceError(csv_error(error, f"file {path}", names, dialect)) from None
-
-
-def _opened_csv(file: File, dialect: Dialect) -> Any:
-    return open_csv_file(file.path, dialect, None, None)
 
 
 CSV = ("csv", "tsv")

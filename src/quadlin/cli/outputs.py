@@ -1,25 +1,90 @@
-"""Files of predictions, written block by block."""
+"""The files that a command writes: checked before anything is computed, then written in blocks."""
 
 import csv
 import io
+import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from quadlin.cli.options import STANDARD
+from quadlin.cli.options import MODEL_SUFFIX, STANDARD, OutputOptions, UsageError
 from quadlin.data import SourceError
+from quadlin.data.sources.files import find, format_of
 from quadlin.storage.atomic import atomic_write
 
 # Takes an array (n, 1), or (n, 2) with standard deviations, and an Arrow table beside it or None.
 Write = Callable[[np.ndarray, Any], None]
-SUFFIXES = (".parquet", ".pq", ".csv", ".npy")
+FOREIGN_MODELS = (".pkl", ".pickle", ".joblib", ".json", ".h5", ".pt", ".pth", ".skops")
 ROW_GROUP = 1 << 17  # rows of a Parquet row group: a chunk alone would be too small
 WHOLE = 2**53  # numbers below it that are whole are written so
 GROUP_BYTES = 1 << 26  # or bytes, where long texts are kept
+
+
+def check_output(path: Path, *inputs: Any) -> Path:
+    """Refuse an output that cannot be written, before an hour is spent on its content."""
+    if str(path) == STANDARD:
+        raise UsageError("This command writes to a file, not to the standard output. Name a file.")
+    folder = path.parent
+    if path.is_dir():
+        raise SourceError(f"{path} is a folder. Give the name of a file in it.")
+    if not folder.is_dir():
+        raise SourceError(f"There is no folder {folder} to write {path.name} to. Create it first.")
+    if not os.access(folder, os.W_OK):
+        raise SourceError(f"The folder {folder} is not writable. Choose another one for {path}.")
+    for given in inputs:
+        if any(_same(path, other) for other in _files(str(given))):
+            raise UsageError(f"{path} is an input of this command, so it cannot be the output too.")
+    return path
+
+
+def check_model_output(path: Path, *inputs: Any) -> None:
+    """Refuse a name that promises another format than that of a model file."""
+    check_output(path, *inputs)
+    suffix = path.suffix.lower()
+    if suffix == ".onnx":
+        raise UsageError(
+            f"-o {path}: fit writes .safetensors files. Save such a file first, then use quadlin "
+            "export for ONNX."
+        )
+    if suffix in FOREIGN_MODELS or format_of(path.name) is not None:
+        raise UsageError(
+            f"-o {path}: a model is written in the safetensors format, so its name cannot end in "
+            f"{suffix}. Use -o {path.with_suffix(MODEL_SUFFIX)}."
+        )
+
+
+def _files(given: str) -> list[Path]:
+    """Return the files that an argument of a command stands for."""
+    try:
+        return [Path(file.path) for file in find(given, None).files]
+    except SourceError:  # reported when it is opened
+        return [Path(given)]
+
+
+def _same(path: Path, other: Path) -> bool:
+    if path.exists() and other.exists():
+        return path.samefile(other)
+    return path.resolve() == other.resolve()
+
+
+def check_rows_output(
+    output: Path | None, what: str, suffixes: Sequence[str], answer: OutputOptions, *inputs: Any
+) -> tuple[Path, bool]:
+    """Refuse an output of rows that cannot be written; tell whether it is the standard output."""
+    if output is None:
+        raise UsageError(f"Name a file for the {what}, such as -o {what}.csv, or -o -.")
+    if str(output) == STANDARD:
+        if answer.json:
+            raise UsageError("-o - and --json would both print to the standard output.")
+        return output, True
+    if output.suffix.lower() not in suffixes:
+        raise UsageError(f"-o {output} must end in {', '.join(suffixes)}, or be -.")
+    check_output(output, *inputs)
+    return output, False
 
 
 def prediction_writer(output: Path, names: list[str], along: Any) -> AbstractContextManager[Write]:
@@ -40,33 +105,29 @@ def prediction_writer(output: Path, names: list[str], along: Any) -> AbstractCon
         It gives a function that writes a block. The file appears when the last one is written.
     """
     suffix = output.suffix.lower()
-    if str(output) == STANDARD:
-        return _text(names, along)
-    if suffix == ".npy":
-        return _numpy(output, names)
-    return _csv(output, names, along) if suffix == ".csv" else _parquet(output, names, along)
-
-
-@contextmanager
-def _text(names: list[str], along: Any) -> Iterator[Write]:
-    header = _header(names, along)
-
-    def write(block: np.ndarray, beside: Any) -> None:
-        nonlocal header
-        sys.stdout.write(header)  # not before there are rows: a command may fail at the first
-        header = ""
-        _print(sys.stdout.write, block, beside)
-
-    yield write
-    sys.stdout.flush()
+    if suffix == ".csv" or str(output) == STANDARD:
+        return _csv(output, names, along)
+    return _numpy(output, names) if suffix == ".npy" else _parquet(output, names, along)
 
 
 @contextmanager
 def _csv(path: Path, names: list[str], along: Any) -> Iterator[Write]:
     header = _header(names, along)
-    with atomic_write(path) as file:
-        file.write(header.encode())
-        yield lambda block, beside: _print(lambda text: file.write(text.encode()), block, beside)
+    with nullcontext() if str(path) == STANDARD else atomic_write(path) as file:
+
+        def write(block: np.ndarray, beside: Any) -> None:
+            nonlocal header
+            kept = [] if beside is None else [_cells(column) for column in beside.columns]
+            # The header does not come before there are rows: a command may fail at the first.
+            text = header + _lines(zip(*kept, *block.T.tolist(), strict=True))
+            header = ""
+            if file is None:
+                sys.stdout.write(text)
+            else:
+                file.write(text.encode())
+
+        yield write
+    sys.stdout.flush()
 
 
 def _header(names: list[str], along: Any) -> str:
@@ -79,11 +140,6 @@ def _header(names: list[str], along: Any) -> str:
                 ".parquet file."
             )
     return _lines([[*along.column_names, *names]])
-
-
-def _print(write: Callable[[str], Any], block: np.ndarray, beside: Any) -> None:
-    kept = [] if beside is None else [_cells(column) for column in beside.columns]
-    write(_lines(zip(*kept, *block.T.tolist(), strict=True)))
 
 
 def _cells(column: Any) -> list[Any]:
