@@ -26,7 +26,7 @@ from quadlin.cli.options import (
     join_names,
     names_in,
 )
-from quadlin.cli.printing import aligned, message_text, print_answer
+from quadlin.cli.printing import aligned, arguments, message_text, print_answer
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import input_columns, open_rows, stored_rows
 from quadlin.core.messages import Option
@@ -34,10 +34,6 @@ from quadlin.data import Source, SourceError
 from quadlin.data.columns.errors import IdentifierWarning
 
 MARKS = {"good": "ok", "note": "note", "warning": "!"}
-REPEATED = (
-    "target", "weight", "format", "missing", "delimiter", "decimal", "thousands", "encoding",
-    "separator",
-)  # fmt: skip
 SCARCE = 0.05  # of the rows: fewer incomplete ones are dropped rather than filled
 LISTS = ("columns", "exclude", "categorical", "multi_hot", "na")
 
@@ -173,27 +169,18 @@ def _reopened(
     return source, replace(scan, complete=again.complete, missing=scan.missing | again.missing)
 
 
-def _command(data: str, read: TableOptions, options: dict[str, str | None]) -> str:
+def _command(data: str, read: TableOptions, options: dict[str, Any]) -> str:
     """Return a command that fits these rows: the options given, and those recommended."""
-    given: dict[str, Any] = {name: getattr(read, name) for name in REPEATED}
-    given["features"] = read.features
-    repeated: dict[str, str | None] = {
-        name: str(value) for name, value in given.items() if value is not None
-    }
-    for name in LISTS:
-        names = names_in(getattr(read, name))
-        if names is not None:
-            repeated[name.replace("_", "-")] = join_names(names)
-    if read.header is not None:
-        repeated["header" if read.header else "no-header"] = None
-    if read.zero_based is not None:
-        repeated["zero-based" if read.zero_based else "one-based"] = None
+    given = {"target": read.target, "weight": read.weight, **vars(read)}
+    given |= {name: names_in(given[name]) for name in LISTS}
+    chosen = {name: value for name, value in given.items() if value is not None} | options
     parts = ["quadlin", "fit", data]
-    for name, value in (repeated | options).items():
-        if value is not None and value.startswith("-"):  # it is not an option, but -999
-            parts += [f"--{name}={value}"]
+    for name, value in chosen.items():
+        flag, *values = arguments(Option(name, value))
+        if values and values[0].startswith("-"):  # it is not an option, but -999
+            parts += [f"{flag}={values[0]}"]
         else:
-            parts += [f"--{name}"] if value is None else [f"--{name}", value]
+            parts += [flag, *values]
     return shlex.join([*parts, "-o", "model.safetensors"])
 
 
@@ -203,11 +190,11 @@ def _recommended(
     summary: TableSummary | None,
     columns: SuspectColumns,
     read: TableOptions,
-) -> dict[str, str | None]:
-    """Return the options of `fit` that suit the table; None is a flag."""
+) -> dict[str, Any]:
+    """Return the options of `fit` that suit the table."""
     options = _reading_options(source, scan, columns, read)
     if columns.roles.ids:
-        options["fm"] = None
+        options["fm"] = True
     if summary is None:
         return options
     chosen = _model_options(source, summary)
@@ -216,20 +203,20 @@ def _recommended(
 
 def _reading_options(
     source: Source, scan: ColumnScan, columns: SuspectColumns, read: TableOptions
-) -> dict[str, str | None]:
+) -> dict[str, Any]:
     """Return which columns to read, and how."""
-    options: dict[str, str | None] = {}
+    options: dict[str, Any] = {}
     out = [*columns.useless, *columns.roles.times, *columns.roles.copies]
     if out and read.columns is not None:
         left = [name for name in input_columns(source) if name not in out]
-        options["columns"] = join_names(left)
+        options["columns"] = left
     elif out:
-        options["exclude"] = join_names([*(names_in(read.exclude) or []), *out])
+        options["exclude"] = [*(names_in(read.exclude) or []), *out]
     if columns.codes:
-        options["categorical"] = join_names([*(names_in(read.categorical) or []), *columns.codes])
+        options["categorical"] = [*(names_in(read.categorical) or []), *columns.codes]
     incomplete = [name for name in scan.missing if name not in columns.useless]
     if marks := missing_marks(source):
-        options["na"] = join_names(marks)
+        options["na"] = list(marks)
     if incomplete:
         gaps = set(incomplete) - {"target", source.target}  # rows without a target go anyway
         few = not columns.roles.ids and scan.complete >= (1 - SCARCE) * scan.rows
@@ -237,13 +224,13 @@ def _reading_options(
     return options
 
 
-def _model_options(source: Source, summary: TableSummary) -> dict[str, str | None]:
+def _model_options(source: Source, summary: TableSummary) -> dict[str, Any]:
     """Return the loss that suits the target; `fit` chooses the rank and the penalties itself."""
     target = summary.survey.target
     if source.labels is not None:
         return {}  # they are classified as they are
     if is_zero_or_one(target):
-        return {"classify": None}
+        return {"classify": True}
     return {"loss": "huber"} if target.phi[0] > HEAVY and not target.two_valued[0] else {}
 
 

@@ -197,7 +197,7 @@ def _cross_validate(
         weight = np.concatenate([chunk.weight for chunk in chunks])
     y = np.concatenate([chunk.y for chunk in chunks])
     X = csr_array(vstack(blocks, "csr")) if source.sparse else np.vstack(blocks)
-    if source.fill is not None:  # so that the fit knows which values are missing, see solve/gaps
+    if source.fill is not None:  # so that the fit knows which values are missing, see solve/fits
         X, estimator.missing = emptied(X, source.fill, source.names), "mean"
     estimator.fields = [field.tolist() for field in source.fields] or "auto"
     try:

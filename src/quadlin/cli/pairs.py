@@ -1,4 +1,4 @@
-"""`quadlin pairs`: which features interact; and how `fit` reads the pairs it is to take."""
+"""`quadlin pairs`: which features interact."""
 
 from typing import Annotated, Literal
 

@@ -39,21 +39,28 @@ def flag(option: Option) -> str:
     >>> flag(Option("na", ["?", "-"])), flag(Option("categorical_features", ["zip"]))
     ("--na '?,-'", '--categorical zip')
     """
-    name = FLAGS.get(option.name, "--" + option.name.replace("_", "-"))
-    if option.value is None or option.value is True:
-        return name
-    if option.value is False:
-        return OPPOSITES.get(option.name, name.replace("--", "--no-", 1))
-    if isinstance(option.value, tuple):
-        return f"{name} {','.join(map(str, option.value))}"
-    if isinstance(option.value, dict):  # columns of lists, and the separator that they share
-        separator = next(iter(option.value.values()))
-        both = (Option(option.name, list(option.value)), Option("separator", separator))
-        return " ".join(map(flag, both))
-    if isinstance(option.value, list):
-        return f"{name} {shlex.quote(join_names(map(str, option.value)))}"
-    value = "tab" if option.value in ("\t", r"\t") else str(option.value)
-    return f"{name} {value}" if re.fullmatch(r"[\w.+-]*\w", value) else f'{name} "{value}"'
+    name, *values = arguments(option)
+    if isinstance(option.value, list | dict):
+        return " ".join([name, *map(shlex.quote, values)])
+    shown = [v if re.fullmatch(r"[\w.,+-]*\w", v) else f'"{v}"' for v in values]
+    return " ".join([name, *shown])
+
+
+def arguments(option: Option) -> list[str]:
+    """Return an option of the library as arguments of a command."""
+    name, value = FLAGS.get(option.name, "--" + option.name.replace("_", "-")), option.value
+    if value is None or value is True:
+        return [name]
+    if value is False:
+        return [OPPOSITES.get(option.name, name.replace("--", "--no-", 1))]
+    if isinstance(value, dict):  # columns of lists, and the separator that they share
+        separator = Option("separator", next(iter(value.values())))
+        return [*arguments(Option(option.name, list(value))), *arguments(separator)]
+    if isinstance(value, tuple):
+        return [name, ",".join(map(str, value))]
+    if isinstance(value, list):
+        return [name, join_names(map(str, value))]
+    return [name, "tab" if value in ("\t", r"\t") else str(value)]
 
 
 def message_text(message: Any) -> str:

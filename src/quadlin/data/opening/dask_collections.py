@@ -10,9 +10,9 @@ import narwhals as nw
 import numpy as np
 
 from quadlin.core.chunks import is_dask
-from quadlin.data.columns.digests import digest_of
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.columns.names import NumberedNames
+from quadlin.data.opening.slices import digest_of
 from quadlin.data.sources.feeds import Feed, Piece, sliced, spread
 from quadlin.data.sources.readers import ArrayReader
 

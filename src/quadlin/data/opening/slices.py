@@ -1,7 +1,8 @@
 """Slices of frames and arrays: in memory, mapped from disk, or behind zarr and HDF5."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 import narwhals as nw
@@ -11,13 +12,14 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.chunks import Chunk, even_cuts
-from quadlin.data.columns.digests import column_digest, digest_of
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.columns.names import NumberedNames
 from quadlin.data.sources.feeds import Feed, Piece, sliced
 from quadlin.data.sources.files import File
 from quadlin.data.sources.numpy_files import mapped_file
 from quadlin.data.sources.readers import ArrayReader
+
+SAMPLE = 64  # rows that are hashed where an array is not in memory
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class SliceFeed(Feed):
         """Return shape, dtypes and a hash of the rows (some of those on disk), or the file."""
         digests = [None if v is None else digest_of(v) for v in (self.y, self.weight)]
         if isinstance(self.X, nw.DataFrame):
-            columns = [column_digest(column) for column in self.X.iter_columns()]
+            columns = [_column_digest(column) for column in self.X.iter_columns()]
             return self.X.shape, str(self.X.schema), columns, digests
         if self.file is not None:
             return self.file, self.first, self.rows, digests
@@ -211,3 +213,30 @@ def _windowed(values: Any, part: slice) -> Any:
     if isinstance(values, Window):
         return Window(values.array, values.first + part.start, values.first + part.stop)
     return Window(values, part.start, part.stop)
+
+
+def _column_digest(column: Any) -> str:
+    """Return a hash of all values of a column."""
+    if column.dtype.is_numeric():
+        values = column.to_numpy()
+        if values.dtype.kind != "O":
+            return digest_of(values)
+    return sha256(repr(column.to_list()).encode()).hexdigest()[:32]
+
+
+def digest_of(values: Any) -> str:
+    """Return a hash of an array: of all of it where it is in memory, else of some rows."""
+    parts: Iterable[Any]
+    if issparse(values):
+        parts = [np.asarray(values.shape), values.indptr, values.indices, values.data]
+    elif isinstance(values, np.ndarray) and not isinstance(values, np.memmap):
+        step = max(1, (1 << 24) // max(1, values[:1].nbytes))  # without a second copy
+        parts = (values[i : i + step] for i in range(0, len(values), step))
+    else:
+        n = int(values.shape[0])
+        some = np.unique(np.linspace(0, n - 1, min(SAMPLE, n)).astype(int))
+        parts = (values[i : i + 1] for i in some.tolist())
+    digest = sha256(f"{values.shape}{values.dtype}".encode())
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()[:32]
