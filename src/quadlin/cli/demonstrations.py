@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,30 @@ from quadlin.cli.options import WHOLE, OutputOptions, UsageError, split_names
 from quadlin.cli.printing import print_answer, print_note
 from quadlin.cli.progress import on_interrupt
 
-PANELS = Parameter(group=Group("Settings of the panels a to h", sort_key=10))
+
+@Parameter(name="*", group=Group("Settings of the panels a to h", sort_key=10))
+@dataclass(frozen=True)
+class PanelOptions:
+    """The settings of the panels of the paper's figure."""
+
+    features: Annotated[int | None, WHOLE] = None
+    """Number of features d."""
+    rank: Annotated[int | None, WHOLE] = None
+    """Rank k of the model."""
+    rows: str | None = None
+    """Training rows: a number, or a multiple of kd such as 30kd."""
+    noise: float | None = None
+    """Standard deviation of the noise."""
+    trials: Annotated[int | None, WHOLE] = None
+    """Number of trials."""
+    iterations: Annotated[int | None, WHOLE] = None
+    """Maximum number of iterations of a solver."""
+    distribution: str | None = None
+    """gaussian, truncated:0.1, bernoulli:0.2, signs, uniform, sparse:0.2, or a file with draw()."""
+    solvers: Annotated[
+        tuple[str, ...], Parameter(name="--solver", negative="", show_default=False)
+    ] = ()
+    """A Python file that defines solve(X, y, setting, report); may be repeated."""
 
 
 def demo() -> None:
@@ -35,15 +59,8 @@ def reproduce(
     device: str = "cpu",
     jobs: Annotated[int | None, WHOLE] = None,
     report_only: Annotated[bool, Parameter(negative="")] = False,
-    features: Annotated[int | None, PANELS, WHOLE] = None,
-    rank: Annotated[int | None, PANELS, WHOLE] = None,
-    rows: Annotated[str | None, PANELS] = None,
-    noise: Annotated[float | None, PANELS] = None,
-    trials: Annotated[int | None, PANELS, WHOLE] = None,
-    iterations: Annotated[int | None, PANELS, WHOLE] = None,
-    distribution: Annotated[str | None, PANELS] = None,
-    solver: Annotated[tuple[str, ...], PANELS, Parameter(negative="", show_default=False)] = (),
-    answer: OutputOptions = OutputOptions(),  # noqa: B008  it is frozen
+    panels: PanelOptions = PanelOptions(),  # noqa: B008  it is frozen
+    answer: OutputOptions = OutputOptions(),  # noqa: B008
 ) -> None:
     """Run the experiments of the paper.
 
@@ -69,34 +86,9 @@ def reproduce(
         Number of tasks to run at a time. Default: one per core with --quick, otherwise one.
     report_only
         Run nothing; only write the report of the existing results.
-    features
-        Number of features d.
-    rank
-        Rank k of the model.
-    rows
-        Training rows: a number, or a multiple of kd such as 30kd.
-    noise
-        Standard deviation of the noise.
-    trials
-        Number of trials.
-    iterations
-        Maximum number of iterations of a solver.
-    distribution
-        gaussian, truncated:0.1, bernoulli:0.2, signs, uniform, sparse:0.2, or a .py file.
-    solver
-        A Python file that defines solve(X, y, setting, report); may be repeated.
     """
     runner, size = _imported("quadlin.paper.runner"), "full" if full else "quick"
-    settings = _imported("quadlin.paper.settings").Settings(
-        features=features,
-        rank=rank,
-        rows=rows,
-        noise=noise,
-        trials=trials,
-        iterations=iterations,
-        distribution=distribution,
-        solvers=solver,
-    )
+    settings = _imported("quadlin.paper.settings").Settings(**vars(panels))
     try:
         folder = folder or settings.folder(size)
     except ValueError as error:

@@ -17,7 +17,7 @@ from quadlin.data.opening.dask_collections import is_dask_frame, open_dask_array
 from quadlin.data.opening.slices import SliceFeed, open_array
 from quadlin.data.sources.feeds import Feed
 from quadlin.data.sources.files import FORMATS, find
-from quadlin.data.sources.iterators import open_iterator
+from quadlin.data.sources.iterators import open_iterator, vector_of
 from quadlin.data.sources.numpy_files import load_numpy
 from quadlin.data.sources.options import OpenOptions
 from quadlin.data.sources.readers import Reader
@@ -145,13 +145,8 @@ def _apart(options: OpenOptions) -> tuple[Any, Any, OpenOptions]:
     name = [v if isinstance(v, str | int) else None for v in (options.target, options.weight)]
     array = [None if isinstance(v, str | int) else v for v in (options.target, options.weight)]
     table = replace(options, target=name[0], weight=name[1], target_apart=array[0] is not None)
-    return _vector(array[0]), _vector(array[1]), table
-
-
-def _vector(values: Any) -> Any:
-    if values is None or is_dask(values) or isinstance(values, np.ndarray):
-        return values
-    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    y, weight = (values if is_dask(values) else vector_of(values) for values in array)
+    return y, weight, table
 
 
 def _open_lazy(given: Any, options: OpenOptions) -> Opened:

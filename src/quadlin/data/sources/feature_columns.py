@@ -168,21 +168,13 @@ def text_columns(
     return {name for name in columns if encoded[name] is not None}
 
 
-def is_label(column: nw.Series[Any]) -> bool:
-    """Return whether a target is text, which can be classified."""
-    try:
-        return is_text(column)
-    except ColumnError:
-        return False
-
-
-def refuse_text(column: nw.Series[Any], role: str, title: str) -> None:
-    """Refuse a target or a weight that is not numeric."""
+def is_label(column: nw.Series[Any], role: str, classify: bool, title: str) -> bool:
+    """Tell whether a column is text that can be classified; refuse it if it must be numeric."""
     try:
         text = is_text(column)
     except ColumnError:
-        text = True
-    if text:
+        text, classify = True, False
+    if text and not classify:
         raise SourceError(
             "{title}: the {role} {name!r} has dtype {dtype}, but must be numbers. Choose a "
             "numeric column with {option}, or replace its values by numbers.",
@@ -192,3 +184,4 @@ def refuse_text(column: nw.Series[Any], role: str, title: str) -> None:
             dtype=str(column.dtype),
             option=Option(role),
         )
+    return text

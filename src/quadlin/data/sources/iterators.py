@@ -106,10 +106,11 @@ def unpacked(item: Any) -> tuple[Any, Any, Any]:
                     f"The iterator yields {type(X).__name__}: {first_line(error)} (X, y) or "
                     "(X, y, weight) is needed, X an array or a frame."
                 ) from None
-    return X, _values(y), _values(weight)
+    return X, vector_of(y), vector_of(weight)
 
 
-def _values(values: Any) -> Any:
+def vector_of(values: Any) -> Any:
+    """Return targets or weights in numpy, None where there are none."""
     if values is None or isinstance(values, np.ndarray):
         return values
     if is_array_api_obj(values):

@@ -21,7 +21,6 @@ from quadlin.data.sources.feature_columns import (
     feature_columns,
     is_label,
     refuse_commas,
-    refuse_text,
     text_columns,
 )
 from quadlin.data.sources.feeds import Feed
@@ -60,14 +59,10 @@ def table_reader(
     refuse_commas(feed.commas, wanted, title)
     text = text_columns(sample, columns, options, title)
     labels = None
-    if options.target is not None:
-        column = sample.get_column(options.target)
-        if options.labels is not None and is_label(column):
-            labels = () if isinstance(options.labels, str) else tuple(options.labels)
-        else:
-            refuse_text(column, "target", title)
-    if options.weight is not None:
-        refuse_text(sample.get_column(options.weight), "weight", title)
+    for role, name in (("target", options.target), ("weight", options.weight)):
+        classify = role == "target" and options.labels is not None
+        if name is not None and is_label(sample.get_column(name), role, classify, title):
+            labels = () if isinstance(options.labels, str) else tuple(options.labels or ())
     kinds = [dtype for name, dtype in sample.schema.items() if name in set(columns) - text]
     reader = TableReader(
         tuple(columns),
