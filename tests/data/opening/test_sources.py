@@ -32,6 +32,7 @@ from quadlin.data import SourceError, open_source
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.opening.cached import cached
 from quadlin.data.sources.prefetch import read_ahead
+from quadlin.data.sources.table_files import FileFeed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*looks like an identifier")
 
@@ -710,3 +711,31 @@ def test_values_to_fill_with_are_filled_in_unless_something_else_is_said(missing
     filled = missing != "drop"
     np.testing.assert_array_equal(rows, [[1.0, 9.0], *X[1:]] if filled else X[1:])
     assert (source.fill is not None) == filled
+
+
+def test_labels_levels_and_means_are_learned_in_one_pass(tmp_path, monkeypatch):
+    lines = ["city,a,kind", "Oslo,1,up", "Rome,,down", "Oslo,3,up", "Bonn,5,odd", ",7,up"]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    walked, pieces = [], FileFeed.pieces
+
+    def counted(feed, rows):
+        walked.append(feed.columns)
+        return pieces(feed, rows)
+
+    monkeypatch.setattr(FileFeed, "pieces", counted)
+    options = {"target": "kind", "labels": "learn"}
+    source = open_source(tmp_path / "t.csv", missing="mean", **options)
+    assert walked == [("city", "a", "kind")]
+    assert source.labels == ("down", "odd", "up")
+    assert source.fill == {"a": pytest.approx(4)}
+    assert source.names == ("city=Bonn", "city=Oslo", "city=Rome", "city=missing", "a")
+    walked.clear()
+    dropped = open_source(tmp_path / "t.csv", missing="drop", **options)
+    assert walked == [("city", "a", "kind")]
+    assert dropped.labels == source.labels  # also of rows that are dropped
+    assert dropped.names == ("city=Bonn", "city=Oslo", "a")
+    assert gathered(dropped)[1].tolist() == [2, 2, 1]
+    walked.clear()
+    (tmp_path / "t.csv").write_text("\n".join(lines[:2] + lines[3:5]) + "\n")
+    assert open_source(tmp_path / "t.csv", **options).labels == ("odd", "up")
+    assert walked == [("city", "kind")]
