@@ -32,7 +32,7 @@ from quadlin.data.gpu.staging import STAGE_BYTES, Stages, tensor, torch_dtype
 from quadlin.data.sources.prefetch import read_ahead
 
 if TYPE_CHECKING:
-    from quadlin.data.gpu.triton_fit import Layout, PreparedPass
+    from quadlin.data.gpu.triton_fit import PassShape, PreparedPass
 
 T = TypeVar("T")
 SHARE = 0.7  # of the free memory of the device that rows may take for good
@@ -119,29 +119,29 @@ class OnDevice(Engine):
         plan = planned(fn, params) if self._dtype == np.float32 else None
         if plan is None:
             return None
-        layout, asked, units = plan
+        shape, asked, units = plan
         if self._kept is None or self._kept.units is not units:
             self._kept = self._prepared(units)
-        passes = self._passes(layout, self._kept)
-        return summed(layout, (run(asked) for run in passes), self._kept.weight)
+        passes = self._passes(shape, self._kept)
+        return summed(shape, (run(asked) for run in passes), self._kept.weight)
 
-    def _passes(self, layout: "Layout", kept: "Kept") -> "Iterable[PreparedPass]":
+    def _passes(self, shape: "PassShape", kept: "Kept") -> "Iterable[PreparedPass]":
         """Return the pass over each block of rows; if they stay there, it is prepared once."""
         from quadlin.data.gpu.triton_fit import PreparedPass
 
-        if layout in kept.passes:
-            return kept.passes[layout]
+        if shape in kept.passes:
+            return kept.passes[shape]
         stop = 0
 
         def prepared(chunk: Chunk) -> PreparedPass:
             nonlocal stop
             start, stop = stop, stop + chunk.X.shape[0]
-            return PreparedPass(layout, chunk, kept.target[start:stop], kept.stacked)
+            return PreparedPass(shape, chunk, kept.target[start:stop], kept.stacked)
 
         passes = map(prepared, self._chunks(True))
         if self.resident is None:
             return passes
-        return kept.passes.setdefault(layout, list(passes))
+        return kept.passes.setdefault(shape, list(passes))
 
     def _prepared(self, units: Units) -> "Kept":
         from quadlin.data.gpu.triton_kernel import stacked_units
@@ -241,7 +241,7 @@ class Kept:
     stacked: Any  # (3, d), as kernels take them
     target: Any  # (n,), standardised
     weight: float  # of all rows
-    passes: "dict[Layout, list[PreparedPass]]" = field(default_factory=dict)  # over each block
+    passes: "dict[PassShape, list[PreparedPass]]" = field(default_factory=dict)  # over each block
 
 
 class OnGpu(Serial):

@@ -40,8 +40,8 @@ TOTAL_RUNS, TOTAL_COLUMNS = 16, 64  # of a tile of the sums of runs
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The shapes of a pass: passes of the same layout use the same memory.
+class PassShape:
+    """The shapes of a pass: passes of the same shape use the same memory.
 
     The residuals themselves are the column after the products that they are multiplied by.
     """
@@ -73,8 +73,10 @@ class Layout:
         return self.parts[2] + self.left_out * self.d
 
 
-def planned(fn: Callable[..., Any], params: tuple[Any, ...]) -> tuple[Layout, Asked, Units] | None:
-    """Return the layout of a pass with numpy's parameters; None where it is not one of these."""
+def planned(
+    fn: Callable[..., Any], params: tuple[Any, ...]
+) -> tuple[PassShape, Asked, Units] | None:
+    """Return the shape of a pass with numpy's parameters; None where it is not one of these."""
     if fn is residual_sums:
         defaults: tuple[Any, ...] = (None, True, "squared")
         model, units, Q, squares, loss = (*params, *defaults[len(params) - 2 :])
@@ -86,11 +88,11 @@ def planned(fn: Callable[..., Any], params: tuple[Any, ...]) -> tuple[Layout, As
         asked, target = changes_asked(steps, units), False
     else:
         return None
-    layout = _layout(asked, target, squares) if units.scale.dtype == np.float32 else None
-    return None if layout is None else (layout, asked, units)
+    shape = _shape_of_pass(asked, target, squares) if units.scale.dtype == np.float32 else None
+    return None if shape is None else (shape, asked, units)
 
 
-def _layout(asked: Asked, target: bool, squares: bool) -> Layout | None:
+def _shape_of_pass(asked: Asked, target: bool, squares: bool) -> PassShape | None:
     response, (d, k) = asked.response, (asked.columns.shape[0], asked.response.factor.shape[0])
     paired, by_first = response.right > 0, response.action.start == 0
     answers = response.action.stop - response.action.start
@@ -100,14 +102,14 @@ def _layout(asked: Asked, target: bool, squares: bool) -> Layout | None:
     if max(first, second) > WIDEST or (paired and not by_first):
         return None
     left_out = response.assembly.left_out is not None
-    return Layout(d, k, first, second, paired, left_out, answers, target, squares)
+    return PassShape(d, k, first, second, paired, left_out, answers, target, squares)
 
 
-def write(asked: Asked, layout: Layout, buffer: np.ndarray) -> None:
+def write(asked: Asked, shape: PassShape, buffer: np.ndarray) -> None:
     """Write coefficients, both factors and squares that are left out; the rest stays zero."""
     response, Y = asked.response, asked.columns
-    d, k, first, paired = layout.d, layout.k, layout.first, layout.paired
-    begin, second, end = layout.parts
+    d, k, first, paired = shape.d, shape.k, shape.first, shape.paired
+    begin, second, end = shape.parts
     coefficients = buffer[:begin].reshape(4, first)
     coefficients[1 if paired else 0, :k] = response.factor
     coefficients[2, k], coefficients[3, 0] = 1.0, response.assembly.constant[0]
@@ -117,32 +119,32 @@ def write(asked: Asked, layout: Layout, buffer: np.ndarray) -> None:
         both[:k, 1] = Y[:, response.right : response.right + k].T
     else:
         buffer[begin:second].reshape(first, d)[: k + 1] = Y[:, : k + 1].T
-    if layout.second and not paired:
-        buffer[second:end].reshape(-1, d)[: layout.answers] = Y[:, response.action].T
+    if shape.second and not paired:
+        buffer[second:end].reshape(-1, d)[: shape.answers] = Y[:, response.action].T
     left_out = response.assembly.left_out
     if left_out is not None:
         buffer[end:] = left_out[:, 0]
 
 
 class PreparedPass:
-    """A pass of one layout over rows that stay where they are, in memory that stays where it is.
+    """A pass of one shape over rows that stay where they are, in memory that stays where it is.
 
     What follows each other without the host is recorded as a CUDA graph once it is known to come
     again and again, and then started as a whole: that saves 0.15 ms, and recording takes 1.2.
     """
 
-    def __init__(self, layout: Layout, chunk: Chunk, y: Array, units: Array) -> None:
-        X, self.layout = chunk.X, layout
+    def __init__(self, shape: PassShape, chunk: Chunk, y: Array, units: Array) -> None:
+        X, self.shape = chunk.X, shape
         self.device = X.device if X.is_cuda else None
 
         def here(size: int) -> Array:
             return torch.empty(size, dtype=torch.float32, pin_memory=X.is_cuda)
 
-        def there(*shape: int) -> Array:
-            return torch.empty(shape, dtype=torch.float32, device=X.device)
+        def there(*sizes: int) -> Array:
+            return torch.empty(sizes, dtype=torch.float32, device=X.device)
 
-        size = HEAD + (layout.width + layout.squares) * layout.d
-        self.asked, self.sent = here(layout.size), there(layout.size)
+        size = HEAD + (shape.width + shape.squares) * shape.d
+        self.asked, self.sent = here(shape.size), there(shape.size)
         self.asked.numpy().fill(0.0)  # torch would wake its threads for that
         self.result, self.brought = there(size), here(size)  # Σωr² and Σωr in float64, all sums
         self.kernels = self._kernels(chunk, y, units, there)
@@ -151,7 +153,7 @@ class PreparedPass:
 
     def __call__(self, asked: Asked) -> tuple[np.ndarray, np.ndarray]:
         """Return Σωr² and Σωr in float64, and all sums in float32."""
-        write(asked, self.layout, self.asked.numpy())
+        write(asked, self.shape, self.asked.numpy())
         self.sent.copy_(self.asked, non_blocking=True)
         if self.device is not None and self.uses == RECORDED and self.graph is None:
             self.graph = self._recorded()
@@ -185,41 +187,43 @@ class PreparedPass:
         self, chunk: Chunk, y: Array, units: Array, there: Callable[..., Array]
     ) -> tuple[Callable[[], Any], ...]:
         """Return the launches of the three kernels, with all their arguments."""
-        X, layout, sent = chunk.X, self.layout, self.sent
+        X, shape, sent = chunk.X, self.shape, self.sent
         n, *size, vector = shape_of(X)
-        first, second, left_out = layout.parts
+        first, second, left_out = shape.parts
         weighted = chunk.weight is not None
         weight = y if chunk.weight is None else chunk.weight.to(torch.float32).contiguous()
-        factors = 2 if layout.second and not layout.paired else 1
-        tile = forward_tile(layout.first + layout.second, factors)
+        factors = 2 if shape.second and not shape.paired else 1
+        tile = forward_tile(shape.first + shape.second, factors)
         programs = triton.cdiv(n, tile.rows)
-        answer, residuals = there(layout.width, n), there(2, programs)
+        answer, residuals = there(shape.width, n), there(2, programs)
         respond = partial(
             triton_pass.respond[(programs,)],
-            X, units, sent[first:], sent[second:] if layout.second else sent,
-            sent[left_out:] if layout.left_out else sent, sent, y, weight, answer, residuals,
-            n, *size, 1.0, layout.answers, vector, layout.second > 0, layout.paired,
-            layout.left_out, layout.target, weighted, layout.first, layout.second or NARROWEST,
+            X, units, sent[first:], sent[second:] if shape.second else sent,
+            sent[left_out:] if shape.left_out else sent, sent, y, weight, answer, residuals,
+            n, *size, 1.0, shape.answers, vector, shape.second > 0, shape.paired,
+            shape.left_out, shape.target, weighted, shape.first, shape.second or NARROWEST,
             **tile.how,
         )  # fmt: skip
-        runs = Runs(X, layout.width, layout.squares)
+        runs = Runs(X, shape.width, shape.squares)
         head, body = self.result[:HEAD].view(torch.float64), self.result[HEAD:]
         total = partial(
             triton_pass.total[(1 + triton.cdiv(body.shape[0], TOTAL_COLUMNS),)],
             runs.out, residuals, body, head,
             runs.out.shape[0], body.shape[0], programs, TOTAL_RUNS, TOTAL_COLUMNS,
         )  # fmt: skip
-        return respond, runs.launcher(units, answer, layout.answers), total
+        return respond, runs.launcher(units, answer, shape.answers), total
 
 
-def summed(layout: Layout, found: Iterable[tuple[np.ndarray, np.ndarray]], weight: float) -> Sums:
+def summed(
+    shape: PassShape, blocks: Iterable[tuple[np.ndarray, np.ndarray]], weight: float
+) -> Sums:
     """Return the sums of a pass over one or several blocks of rows."""
-    (residuals, body), *others = found
+    (residuals, body), *others = blocks
     if others:
         residuals = residuals + sum(other[0] for other in others)
         body = sum((other[1] for other in others), body.astype(np.float64)).astype(np.float32)
-    rows = body.reshape(-1, layout.d)
-    p1 = rows[layout.answers][:, None]
-    p2 = rows[layout.width][:, None] if layout.squares else np.zeros_like(p1)
-    action = np.ascontiguousarray(rows[: layout.answers].T)[:, None, :]
+    rows = body.reshape(-1, shape.d)
+    p1 = rows[shape.answers][:, None]
+    p2 = rows[shape.width][:, None] if shape.squares else np.zeros_like(p1)
+    action = np.ascontiguousarray(rows[: shape.answers].T)[:, None, :]
     return Sums(weight, float(residuals[0]), residuals[1:], p1, p2, action)
