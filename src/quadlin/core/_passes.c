@@ -14,6 +14,7 @@
 #define GROUP 8 /* rows that are multiplied together */
 #define AHEAD 32 /* entries of sparse rows whose weights or sums are fetched beforehand */
 #define COLUMN_AHEAD 64 /* entries of columns whose rows are: they come from farther away */
+#define COLUMN_NEAR 8 /* the same, from the second cache */
 
 /* What to do. Arrays that are not used are NULL; all but the rows are contiguous, in the number type
  * of the products. Must agree with `Pass` in `library.py`. */
@@ -84,6 +85,7 @@ typedef struct {
     const int64_t *starts; /* (d + 1,) */
     const int32_t *rows; /* (entries + COLUMN_AHEAD,) */
     const void *x; /* (entries,) */
+    uint8_t *apart; /* (d,): whether this column and the next one have no row in common */
     void *state; /* (n, width + 8): x'V, error, weight, target and two sums of squares, of each row */
     void *factors, *linear; /* (d, width), (d,): V and w */
     const double *penalty, *mean; /* (d,): the weight of a column in the ridges; E x */
@@ -373,6 +375,22 @@ void run_settling(columns *t, int bytes, int level)
         WIDEST(settle, float, t)
     } else {
         WIDEST(settle, double, t)
+    }
+}
+
+/* Write down which columns can be solved for together with the next one. */
+void run_parting(columns *t, int bytes, int level)
+{
+    (void)bytes, (void)level;
+    for (int64_t j = 0; j + 1 < t->d; j++) {
+        const int64_t middle = t->starts[j + 1], last = t->starts[j + 2];
+        int64_t e = t->starts[j], other = middle;
+        int common = e == middle || other == last;
+        while (e < middle && other < last && !common) { /* rows of a column are sorted */
+            const int32_t row = t->rows[e], beside = t->rows[other];
+            common = row == beside, e += row < beside, other += row > beside;
+        }
+        t->apart[j] = !common;
     }
 }
 

@@ -7,6 +7,7 @@
 #include "_passes_dense.h"
 #include "_passes_sparse.h"
 #include "_passes_moments.h"
+#include "_passes_equations.h"
 #include "_passes_columns.h"
 #include "_passes_planes.h"
 #undef REAL
@@ -25,6 +26,7 @@
 #include "_passes_dense.h"
 #include "_passes_sparse.h"
 #include "_passes_moments.h"
+#include "_passes_equations.h"
 #include "_passes_columns.h"
 #include "_passes_planes.h"
 #include "_passes_levels.h"

@@ -23,12 +23,21 @@ class ColumnsStructure(ctypes.Structure):
 
     _fields_ = [
         *((name, c_int64) for name in ("n", "d", "k", "width")),
-        *((name, c_void_p) for name in ("starts", "rows", "x", "state", "factors", "linear")),
+        *(
+            (name, c_void_p)
+            for name in ("starts", "rows", "x", "apart", "state", "factors", "linear")
+        ),
         *((name, c_void_p) for name in ("penalty", "mean", "signs", "gram", "centre", "pull")),
         *((name, c_double) for name in ("first", "second", "ridge", "squares", "shift")),
         *((name, c_void_p) for name in PAST + PLANES),
         *((name, c_double) for name in ("along", "along_before")),
     ]
+
+
+def levels_of(V: np.ndarray, w: np.ndarray, s: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return ℓ = w + 2 (V s m − μ V² s), m = Vᵀμ: the slopes at the means of the other columns."""
+    s, mean = s.astype(V.dtype), mean.astype(V.dtype)  # or numpy would convert V
+    return np.asarray(w + 2 * (V @ (s * (mean @ V)) - mean * (V**2 @ s)))
 
 
 class ColumnTable:
@@ -68,6 +77,8 @@ class ColumnTable:
         self.signs, self.centre, self.pull = (aligned_zeros((width,), np.float64) for _ in range(3))
         self.signs[:k] = signs
         self.gram = aligned_zeros((width, width), np.float64)  # sAs, see `_passes_columns.h`
+        self.apart = np.zeros(d, np.uint8)  # whether a column is solved for with the next one
+        self._run("run_parting")
 
     @property
     def V(self) -> np.ndarray:
@@ -77,9 +88,7 @@ class ColumnTable:
     @property
     def levels(self) -> np.ndarray:
         """Return ℓ (d,), the slope of each column at the means of the others."""
-        V, s, dtype = self.factors, self.signs, self.factors.dtype
-        beside = V @ (s * (self.mean @ V)).astype(dtype) - self.mean * (V**2 @ s.astype(dtype))
-        return np.asarray(self.linear + 2 * beside)
+        return levels_of(self.factors, self.linear, self.signs, self.mean)
 
     def evaluate(self) -> None:
         """Compute the products and errors of all rows."""
@@ -125,6 +134,7 @@ class ColumnTable:
             "starts": self.starts,
             "rows": self.rows,
             "x": self.x,
+            "apart": self.apart,
             "state": self.state,
             "factors": self.factors,
             "linear": self.linear,

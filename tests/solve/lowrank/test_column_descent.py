@@ -141,7 +141,7 @@ def test_the_end_of_the_sweeps_is_an_optimum_of_gauss_newton():
     begin(problem, columns)
     ends = list(column_descent.descent(problem, columns, 1e-9))
     task = GaussNewton(problem, Identity())
-    point = task.point_of(ends[-1].model)
+    point = task.point_of(ends[-1].finished())
     g = task.gradient(point)
     promised = g.dot(task.coordinates.preconditioned(point.U, g))
     assert promised < 1e-5 * point.objective

@@ -71,18 +71,17 @@ def field_counts(chunk: Chunk, columns: np.ndarray | None = None) -> FieldCounts
         if not (B.has_sorted_indices and B.data.all()):
             B = B.sorted_indices()
             B.eliminate_zeros()
-        at, value, same = B.indices, B.data, np.ones(B.nnz, dtype=bool)
-        same[B.indptr[B.indptr > 0] - 1] = False
-        same = same[:-1]
+        at, value, ends = B.indices, B.data, B.indptr[B.indptr > 0] - 1
     else:  # five times as fast as B.nonzero()
         row, at = np.divmod(np.flatnonzero(B != 0), B.shape[1] or 1)
-        value, same = B[row, at], row[1:] == row[:-1]
+        value, ends = B[row, at], np.flatnonzero(np.diff(row, append=-1))
     eligible[columns] = True
     eligible[columns[at[value != 1]]] = False
     at = columns[at] if len(columns) < d else at.astype(np.intp)  # `minimum.at` casts slowly
-    p, q = at[:-1][same], at[1:][same]
-    eligible[p[p == q]] = False  # an entry stored twice is a two
-    np.minimum.at(after, p, q)
+    following = np.append(at, d)[1:]
+    following[ends] = d  # of the last entry of a row
+    eligible[at[at == following]] = False  # an entry stored twice is a two
+    np.minimum.at(after, at, following)
     return FieldCounts(int(B.shape[0]), eligible, np.bincount(at, minlength=d), after)
 
 

@@ -66,7 +66,7 @@ def descent(problem: Problem, columns: ColumnFit, remainder: float) -> Method:
         counter.count += (table.walks - walks) * share
         done = left_to_gain(reached) <= remainder * reached[-1]
         if done or number % SWEEPS == 0:
-            yield Iterate(columns.model(), reached[-1], orthonormal=False)
+            yield Iterate(columns.snapshot(), reached[-1], orthonormal=False)
         if done:
             return Status.converged
     return Status.out_of_steps

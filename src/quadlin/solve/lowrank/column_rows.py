@@ -1,5 +1,6 @@
 """Wide sparse rows by columns, with the model that sweeps improve."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from scipy.sparse import csr_array
 
 from quadlin.core.chunks import Chunk
 from quadlin.core.column_planes import TrailingTable
+from quadlin.core.compiled_columns import levels_of
 from quadlin.core.model import Model
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
@@ -92,6 +94,7 @@ class ColumnFit:
         table.signs[:k], table.V[:], table.linear[:] = signs, V, 0.0
         table.linear[:] = -table.levels
         omega, squared = sample.omega, sample.X.multiply(sample.X)
+        signs = signs.astype(table.V.dtype)  # or numpy would convert V
         products = sample.X @ table.linear + (sample.X @ table.V) ** 2 @ signs
         products = products - squared @ (table.V**2 @ signs)
         products -= np.average(products, weights=omega)
@@ -105,14 +108,26 @@ class ColumnFit:
 
     def model(self) -> Model:
         """Return the current model; its U is not orthonormal."""
-        table, units, s = self.table, self.units, self.table.signs[: self.table.k]
-        V, mean = table.V, table.mean
-        centre = float(s @ (mean @ V) ** 2 - mean**2 @ (V**2 @ s))
-        c = table.intercept + float(mean @ table.linear) + centre
-        dtype = units.scale.dtype
-        U = (self.inverse[:, None] * self._as_in_rows(V)).astype(dtype)
-        w = (self.inverse * self._as_in_rows(table.levels)).astype(dtype)
-        return Model(U, s.astype(dtype), w, c, units.free)
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], Model]:
+        """Return what makes the current model, also once sweeps have moved on.
+
+        Few of the models that a fit passes are asked for, and copies of the factors cost less.
+        """
+        table, units = self.table, self.units
+        V, w, s = table.V.copy(), table.linear.copy(), table.signs[: table.k].copy()
+        mean, intercept = table.mean, table.intercept
+
+        def model() -> Model:
+            middle, dtype = mean @ V, units.scale.dtype
+            centre = float(s @ middle**2 - mean**2 @ (V**2 @ s.astype(V.dtype)))
+            c, levels = intercept + float(mean @ w) + centre, levels_of(V, w, s, mean)
+            sd = self.inverse.astype(dtype)
+            U, slopes = sd[:, None] * self._as_in_rows(V), sd * self._as_in_rows(levels)
+            return Model(U.astype(dtype), s.astype(dtype), slopes.astype(dtype), c, units.free)
+
+        return model
 
     def linear_model(self, w: np.ndarray) -> Model:
         """Return the model with these slopes and no products."""

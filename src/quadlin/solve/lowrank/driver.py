@@ -12,10 +12,15 @@ from quadlin.solve.lowrank.types import Problem, Record, Solution, Status
 class Iterate:
     """A model, its objective in standardised units, and the status if it is the last one."""
 
-    model: Model
+    model: Model | Callable[[], Model]  # or what makes it, if it is asked for
     objective: float
     done: Status | None = None
     orthonormal: bool = True  # whether U is orthonormal; otherwise it is made so on demand
+
+    def finished(self) -> Model:
+        """Return the model, with orthonormal U."""
+        model = self.model() if callable(self.model) else self.model
+        return model if self.orthonormal else orthonormalised(model)
 
 
 Method = Generator[Iterate, None, Status]  # yields iterates and returns how it ended
@@ -41,8 +46,8 @@ def follow(
     history = [Record(0, rows.walks, best.objective * unit)]
 
     def solution(status: Status) -> Solution:
-        model = best.model if best.orthonormal else orthonormalised(best.model)
-        return Solution(in_dtype(model, units.scale.dtype), units, status, tuple(history))
+        model = in_dtype(best.finished(), units.scale.dtype)
+        return Solution(model, units, status, tuple(history))
 
     try:
         while True:
