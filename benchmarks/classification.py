@@ -33,7 +33,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from quadlin import FactorizationMachineClassifier, SecondOrderClassifier
-from quadlin.estimators.labels.coupling import probabilities
+from quadlin.estimators.labels.fitted_classes import probabilities
 
 NEW_ROWS = 50_000
 

@@ -1389,7 +1389,7 @@ def test_numbers_that_must_be_whole_are(quadlin):
 @pytest.mark.parametrize(
     ("line", "owner", "name", "kept"),
     [
-        ("--target city", "quadlin.estimators.labels.logistic_model", "fit", "last finished step"),
+        ("--target city", "quadlin.estimators.regression.fitting", "fit", "last finished step"),
         (
             "--target price --cv",
             "quadlin.estimators.cv.cv_scores.CVScores",

@@ -21,7 +21,6 @@ from quadlin import (
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Threads
 from quadlin.estimators.cv import cv_scores
-from quadlin.estimators.labels import logistic_model
 from quadlin.estimators.regression import fitting
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.signals import symmetric_sensing
@@ -149,7 +148,7 @@ def test_classes_that_a_fit_did_not_come_to_are_predicted_by_their_shares(monkey
     labels = three_classes(y)
     options = {"rank": 1, "alpha": 1.0 if together else 0.0, "random_state": 0}
     alone = SecondOrderClassifier(**options).fit(X, labels == "high")
-    interrupted_at(monkeypatch, logistic_model, "fit", 2)
+    interrupted_at(monkeypatch, fitting, "fit", 2)
     model = SecondOrderClassifier(**options)
     with pytest.raises(KeyboardInterrupt, match="last finished step"):
         model.fit(X, labels)
@@ -166,7 +165,7 @@ def test_classes_that_a_fit_did_not_come_to_are_predicted_by_their_shares(monkey
 def test_shares_of_classes_are_those_of_their_weights(monkeypatch):
     X, y = table()
     labels = three_classes(y)
-    interrupted_at(monkeypatch, logistic_model, "fit", 2)
+    interrupted_at(monkeypatch, fitting, "fit", 2)
     model = SecondOrderClassifier(1, alpha=1.0, class_weight="balanced", random_state=0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, labels)
@@ -175,7 +174,7 @@ def test_shares_of_classes_are_those_of_their_weights(monkeypatch):
 
 def test_an_interrupted_fit_of_the_first_class_leaves_no_model(monkeypatch):
     X, y = table()
-    interrupted_at(monkeypatch, logistic_model, "fit", 1)
+    interrupted_at(monkeypatch, fitting, "fit", 1)
     model = SecondOrderClassifier(1, alpha=1.0, random_state=0)
     with pytest.raises(KeyboardInterrupt, match="before there was a model"):
         model.fit(X, three_classes(y))

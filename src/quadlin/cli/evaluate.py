@@ -15,8 +15,7 @@ from quadlin.cli.reading import stored_rows
 from quadlin.core.moments import Moments
 from quadlin.data import Source
 from quadlin.estimators.labels.logistic_model import LogisticModel
-from quadlin.estimators.regression.intervals import interval
-from quadlin.estimators.regression.predicting import NO_WEIGHT
+from quadlin.estimators.regression.predicting import NO_WEIGHT, interval
 
 
 def evaluate(

@@ -22,7 +22,7 @@ from quadlin.cli.outputs import check_rows_output, prediction_writer
 from quadlin.cli.printing import print_answer, print_note
 from quadlin.cli.progress import watched
 from quadlin.estimators.labels.logistic_model import LogisticModel
-from quadlin.estimators.regression.intervals import interval as interval_of
+from quadlin.estimators.regression.predicting import interval as interval_of
 
 SUFFIXES = (".parquet", ".pq", ".csv", ".npy")
 

@@ -48,7 +48,7 @@ class SpectrumDisplay(Display):
         d, n = len(estimator.interactions_.names), max(1, estimator.n_samples_seen_)
         # A posterior has shrunk what could be noise, so that its eigenvalues cannot be compared.
         fitted = estimator.fitted_
-        shrunk = fitted.noise is not None or isinstance(fitted.stream, FieldStream)
+        shrunk = fitted.noise is not None or isinstance(fitted.learned, FieldStream)
         no_band = shrunk or estimator.loss in LINKED
         error = float("nan") if no_band else estimator.history_[-1].loss ** 0.5
         noise = float(error) * (d / n) ** 0.5

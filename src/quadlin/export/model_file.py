@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.version import __version__
 from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.labels.classifier import SecondOrderClassifier
-from quadlin.estimators.labels.coupling import COUPLINGS
-from quadlin.estimators.labels.fitted_classes import FittedClasses
+from quadlin.estimators.labels.fitted_classes import COUPLINGS, FittedClasses
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
 from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier

@@ -98,8 +98,8 @@ def to_onnx(
     if kind != precision:  # the model computes with rows of the precision it was fitted in
         X = graph.cast(X, precision)
     X = graph.cast(X, np.dtype(np.float64))
-    clips = estimator.extrapolation == "clip" and not parts[0].is_exact
-    bounds = max(parts, key=lambda part: int(part.state.model.s.shape[0])).bounds
+    clips = estimator.extrapolation == "clip" and not fitted.trust.is_exact
+    bounds = max(parts, key=lambda part: int(part.state.model.s.shape[0])).trust.features
     if clips and bounds is not None:
         X = graph.clipped(X, *map(to_numpy, bounds))
     joint = getattr(estimator.fitted_, "joint", ())
@@ -109,13 +109,13 @@ def to_onnx(
         _classified(graph, columns, estimator.classes_, precision, coupling)
     else:
         y = columns[0]
-        if fitted.stream.options.loss == "poisson":
+        if fitted.options.loss == "poisson":
             if clips:
                 y = graph.node("Min", y, graph.constant(np.array(fitted.largest_log_mean)))
             y = graph.node("Max", y, graph.constant(np.array(fitted.smallest_log_mean)))
             y = graph.node("Exp", y)
-        elif clips and fitted.prediction_bounds is not None:
-            y = graph.clipped(y, *map(np.array, fitted.prediction_bounds))
+        elif clips and fitted.trust.predictions is not None:
+            y = graph.clipped(y, *map(np.array, fitted.trust.predictions))
         y = graph.cast(graph.cast(y, precision), kind, "y")
         graph.output(y, kind)
     model = graph.model()

@@ -6,6 +6,7 @@ divides the stream into calls changes nothing but rounding.
 
 from copy import copy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -115,20 +116,6 @@ class Stream(Beginning):
         stream._feed(chunk.counting())
         return stream
 
-    def with_state(self, state: FitState) -> "Stream":
-        """Return a stream that continues from another state."""
-        stream = copy(self)
-        stream.state = state if self.state is not None else None
-        stream._current = state
-        return stream
-
-    def with_rank(self, rank: int) -> "Stream":
-        """Return a stream that continues with another rank."""
-        stream = copy(self)
-        stream.options = replace(self.options, rank=rank)
-        stream._chosen = replace(self._chosen, rank=rank)
-        return stream
-
     def _feed(self, chunk: Chunk) -> None:
         n, start = chunk.X.shape[0], 0
         if self.sample is not None and n:
@@ -158,9 +145,10 @@ class Stream(Beginning):
         return self.options if self.current is self.state else self._chosen
 
     @property
-    def example(self) -> Array:
-        """Return an array in the namespace and on the device of the model."""
-        return self.waiting.y if self.state is None else self.state.model.w
+    def takes(self) -> tuple[Array, Any]:
+        """Return an array in the namespace and on the device of the rows, and their dtype."""
+        example = self.waiting.y if self.state is None else self.state.model.w
+        return example, self.make_units.dtype
 
     @property
     def _gathered(self) -> int:

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from quadlin import SecondOrderClassifier, load, save, to_onnx
 from quadlin.estimators.labels import class_choice
-from quadlin.estimators.labels.coupling import log_probabilities, probabilities
+from quadlin.estimators.labels.fitted_classes import log_probabilities, probabilities
 
 F = 5 * np.random.default_rng(0).standard_normal((20, 3))
 

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 from quadlin import FactorizationMachineClassifier, SecondOrderClassifier, load, save, to_onnx
 from quadlin.estimators.labels import logistic_model
-from quadlin.estimators.labels.coupling import log_odds_of, probabilities
+from quadlin.estimators.labels.fitted_classes import log_odds_of, probabilities
 from quadlin.estimators.labels.joint_classes import JointFit
 from quadlin.solve.lowrank.types import Status
 

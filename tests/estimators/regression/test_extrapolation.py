@@ -124,8 +124,8 @@ def test_a_model_without_any_error_predicts_far_rows_as_they_are(rank, recwarn):
 def test_as_many_rows_as_parameters_are_no_proof_of_an_exact_model():
     model = SecondOrderRegressor(4, alpha=0.0, random_state=0).fit(DATA.X[:15], DATA.y[:15])
     assert model.score(DATA.X[:15], DATA.y[:15]) > 1 - 1e-10  # fifteen parameters
-    assert not model.fitted_.is_exact
-    assert fitted().fitted_.is_exact is False
+    assert not model.fitted_.trust.is_exact
+    assert fitted().fitted_.trust.is_exact is False
 
 
 def test_a_linear_model_is_held_ten_training_ranges_beyond_the_training_range():

@@ -14,13 +14,12 @@ from quadlin.core.engine import Serial
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.data.columns.names import Name
-from quadlin.estimators.cv.cv_pairs import searched
-from quadlin.estimators.cv.cv_refit import judged_rows_of, refitted
+from quadlin.estimators.cv.cv_choice import judged_rows_of, refitted, searched
 from quadlin.estimators.cv.cv_scores import CVScores
 from quadlin.estimators.cv.cv_search import checked_alphas, checked_ranks
 from quadlin.estimators.cv.cv_warnings import warn_of_edge, warn_of_heavy_rows, warn_of_order
 from quadlin.estimators.cv.splitting import is_shuffled, splits
-from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
+from quadlin.estimators.regression.base import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.regression.tasks import is_sparse, request_of, task_of
 from quadlin.estimators.rows.columns import Columns, checked

@@ -1,4 +1,4 @@
-"""One split of cross-validation: its training rows, and its test rows as models take them."""
+"""One split of cross-validation: its training rows, its test rows as models take them, scorers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
 from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import _safe_indexing
 
 from quadlin.core.arrays import Array, namespace
@@ -83,3 +84,29 @@ def rows_at(rows: Any, index: np.ndarray) -> Any:
         xp = namespace(rows)
         return xp.take(rows, xp.asarray(index, device=rows.device), axis=0)
     return _safe_indexing(rows, index)
+
+
+class Predicted(RegressorMixin, BaseEstimator):
+    """An estimator whose predictions exist already, for scorers that are given by name."""
+
+    def __init__(self, f: Array) -> None:
+        self.f = f
+
+    def predict(self, X: Any) -> Array:
+        """Return the predictions."""
+        return self.f
+
+
+def mean_square(r: Array, weight: Array | None) -> float:
+    """Return the weighted mean of squares."""
+    xp = namespace(r)
+    weight = xp.ones_like(r) if weight is None else weight
+    return float(weight @ r**2) / float(xp.sum(weight))
+
+
+def number_of(score: Any) -> float:
+    """Return a score, if it is one number."""
+    try:
+        return float(score)
+    except (TypeError, ValueError):
+        raise ValueError(f"scoring must return one number, not {score!r}.") from None

@@ -19,12 +19,20 @@ from quadlin.core.moments import Moments, survey
 from quadlin.core.rows import Rows
 from quadlin.core.shared_walks import SharedWalks
 from quadlin.core.units import Units
-from quadlin.estimators.cv.cv_folds import Fold, predicted, rows_at, solver
-from quadlin.estimators.cv.cv_scorers import Predicted, mean_square, number_of
+from quadlin.estimators.cv.cv_folds import (
+    Fold,
+    Predicted,
+    mean_square,
+    number_of,
+    predicted,
+    rows_at,
+    solver,
+)
 from quadlin.estimators.cv.splitting import Split
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Task, outcome_of
+from quadlin.estimators.regression.fitting import outcome_of
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.regression.tasks import Task
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fits.fit_state import FitState, fit_state
 from quadlin.solve.fits.grid import Cells, Point
@@ -175,7 +183,7 @@ class CVScores:
     def _fitted(self, fold: Fold, point: Point) -> Fitted:
         """Return the fit without pairs to the training rows of a fold."""
         state, options = self.state(fold.cells, point), self.task_at(point).options
-        return self.task.fitted(self.task.stream(options, state, fold.cells.surveyed.tally))
+        return Fitted.of(self.task, state, options, fold.cells.surveyed.tally)
 
     def best_of_first_fold(self) -> Fitted | None:
         """Return the best point so far as fitted to the training rows of the first fold.
@@ -210,8 +218,8 @@ class CVScores:
             # Rows that judge have the weights of Huber's loss, if that was asked for.
             outcome = outcome_of(replace(task, robust=False), rows, surveyed)
             finished(outcome.state)
-            stream = task.stream(outcome.options, outcome.state, surveyed.tally)
-            self._last = key, replace(task.fitted(stream), pairs=outcome.report)
+            fitted = Fitted.of(task, outcome.state, outcome.options, surveyed.tally)
+            self._last = key, replace(fitted, pairs=outcome.report)
         return self._last[1]
 
     def task_at(self, point: Point) -> Task:

@@ -7,8 +7,7 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from quadlin.core.messages import Message, Phrase, warn
-from quadlin.estimators.cv.cv_folds import solver
-from quadlin.estimators.cv.cv_scorers import mean_square
+from quadlin.estimators.cv.cv_folds import mean_square, solver
 from quadlin.estimators.cv.cv_scores import CVScores
 from quadlin.estimators.cv.splitting import neighbours_are_alike
 from quadlin.solve.fits.grid import Point

@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 from quadlin.core.model import degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.estimators.labels.class_rows import ClassRows
-from quadlin.estimators.labels.coupling import COUPLINGS, log_probabilities
+from quadlin.estimators.labels.fitted_classes import COUPLINGS, log_probabilities
 from quadlin.estimators.labels.joint_classes import ClassFit, JointFit
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.solve.choose.candidates import BEGIN
@@ -35,7 +35,7 @@ SIZES = 4  # of penalties that are tried, at most
 
 
 def joint_or_apart(rows: ClassRows, parts: Sequence[Fitted]) -> tuple[float, tuple[Fitted, ...]]:
-    """Return θ of `coupling` and no scores, or scores of a joint fit: what predicts best.
+    """Return θ of `fitted_classes` and no scores, or scores of a joint fit: what predicts best.
 
     Where penalties were given, the scores that minimise the objective. Else of few rows scores with
     one prior for all classes, linear or of all products (`_on_table`), unless pairs are worth more.
@@ -65,7 +65,7 @@ def joint_or_apart(rows: ClassRows, parts: Sequence[Fitted]) -> tuple[float, tup
     joint = JointFit(rows, list(classes), chooses).descended()
     if not chooses:
         return 0.0, scores(joint)
-    if dense is not None or not _is_judged(classes, parts[0].stream.n_rows):
+    if dense is not None or not _is_judged(classes, parts[0].n_rows):
         best = _by_training_rows(rows, parts, joint, dense, pairs)
         return 0.0, () if best is None else scores(best)
     theta, best = _by_left_out_rows(rows, parts, classes, joint)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,16 +12,14 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-
-if TYPE_CHECKING:
-    from quadlin.estimators.regression.fitting import Task
+from quadlin.estimators.regression.tasks import Task
 
 
 @dataclass(frozen=True)
 class ClassRows:
     """Rows with the weights of their classes, and the number of the class of each row."""
 
-    task: "Task"
+    task: Task
     rows: Rows
     codes: np.ndarray  # (n,)
     like: Array  # an array of the namespace and on the device of the targets

@@ -21,6 +21,7 @@ from quadlin.core.model import Model, constant_model
 from quadlin.core.units import Units
 from quadlin.estimators.labels.class_rows import ClassRows
 from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.tasks import FitResult
 from quadlin.solve.choose.choice import fits
 from quadlin.solve.choose.penalty_search import maximised
 from quadlin.solve.composite.pair_composite import PairRequest
@@ -85,8 +86,10 @@ class ClassFit:
         """Return the class with another score, without pairs."""
         k = int(model.s.shape[0])
         state = replace(self.part.state, model=model, parts=None, running=None, notes=None)
-        part = self.part.with_state(state)
-        part = replace(part, stream=part.stream.with_rank(k))
+        assert isinstance(self.part.learned, FitResult)
+        chosen = replace(self.part.options, rank=k)
+        learned = replace(self.part.learned, current=state, chosen=chosen)
+        part = replace(self.part, learned=learned, train_score=None)
         options = replace(self.options, rank=k, alpha=alpha)
         return ClassFit(part, LogOdds(model, NO_PAIRS), options)
 

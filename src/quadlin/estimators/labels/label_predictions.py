@@ -49,7 +49,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         for part in fitted.parts:
             require_law(part, self)
         f, errors = [], []
-        for rows, inside in self._blocks(X, "decision_function"):
+        for _, rows, inside in self._chunks(X, "decision_function"):
             f.append(fitted.log_odds(inside))
             errors.append(fitted.log_odds_error(rows, self.missing == "mean"))
         xp = namespace(*f)
@@ -130,7 +130,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
             The rows as numbers, an array (n, n_classes) and an array (n,).
         """
         fitted = self._classes_fitted()
-        for chunk, _, inside in self._chunks(source):
+        for chunk, _, inside in self._chunks(source, "predict"):
             f = fitted.log_odds(inside)
             yield chunk, fitted.probabilities(f), fitted.labels(f)
 
@@ -231,7 +231,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
     def _log_odds(self, X: Any, method: str) -> Array:
         """Return the log-odds of rows, (n,) or (n, K); `method` is named in errors."""
         fitted = self._classes_fitted()
-        parts = [fitted.log_odds(inside) for _, inside in self._blocks(X, method)]
+        parts = [fitted.log_odds(inside) for _, _, inside in self._chunks(X, method)]
         return namespace(*parts).concat(parts)
 
     def _classes_fitted(self) -> FittedClasses:

@@ -76,6 +76,8 @@ class StreamingLabels(PredictingLabels):
         >>> model.score(X, y) > 0.9
         True
         """
+        fitted = self._classes_fitted() if self.__sklearn_is_fitted__() else None
+        self._check_stream(None if fitted is None else fitted.parts[0])
         check_options(self)
         if checkpoint is not None:
             raise ValueError(
@@ -87,7 +89,6 @@ class StreamingLabels(PredictingLabels):
                 'class_weight="balanced" needs to see all rows first. Use `fit`, or give '
                 "partial_fit a dict of weights."
             )
-        fitted = self._classes_fitted() if self.__sklearn_is_fitted__() else None
         if fitted is not None:
             self._refuse_changes(fitted.parts[0])
             fitted, X = self._with_levels(fitted, X)
@@ -108,7 +109,7 @@ class StreamingLabels(PredictingLabels):
             streams = [part.stream for part in fitted.parts]
         streams = self._fed(streams, source, classes)
         parts = tuple(Fitted(stream, columns, fields) for stream in streams)
-        if not parts[0].stream.n_rows:
+        if not parts[0].n_rows:
             raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
         coupling = 0.0 if fitted is None else fitted.coupling
         self.adopt(FittedClasses(classes, parts, coupling))  # scores of a joint fit do not go on
@@ -125,7 +126,7 @@ class StreamingLabels(PredictingLabels):
             if isinstance(source, Source):
                 labels = codes if names is None else names[codes.astype(np.int64)]
                 codes = codes_of(labels, classes)[1]
-            X = in_model_dtype(chunk.X, caller, streams[0])
+            X = in_model_dtype(chunk.X, caller, *streams[0].takes)
             weight = _weighted(chunk, codes, factors)
             targets = [
                 moved((codes == label).astype(np.float64), chunk.y)

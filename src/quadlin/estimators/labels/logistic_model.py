@@ -16,8 +16,9 @@ from quadlin.estimators.labels.class_rows import ClassRows
 from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.labels.label_stream import StreamingLabels
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Task, fit
-from quadlin.estimators.regression.weight_scale import count_share, in_given_weights, reweighted
+from quadlin.estimators.regression.fitting import Job
+from quadlin.estimators.regression.tasks import Task
+from quadlin.estimators.regression.weight_scale import in_given_weights, with_counting_weights
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.labels import (
     class_names,
@@ -46,49 +47,36 @@ class LogisticModel(StreamingLabels):
         several = self.__sklearn_is_fitted__() and len(self._classes_fitted().parts) > 1
         return None if several else super()._warm_state(columns)
 
-    def _fitted_rows(  # type: ignore[override]
-        self,
-        task: Task,
-        rows: Rows,
-        source: MemorySource | Source,
-        warm: FitState | None,
-        on_step: Any,
-    ) -> FittedClasses:
+    def _fitted_rows(self, job: Job) -> FittedClasses:  # type: ignore[override]
         """Fit the log-odds of two classes, or of each class against all others."""
-        share = count_share(rows, source) if task.automatic else 1.0
-        rows, source = reweighted(rows, source, share)
+        share = 1.0
+        if job.task.automatic:
+            job, share = with_counting_weights(job)
         with each_warning_once():
-            fitted = self._fitted_classes(task, rows, source, warm, on_step)
+            fitted = self._fitted_classes(job)
         parts, joint = (
-            tuple(in_given_weights(task, part, share) for part in each)
+            tuple(in_given_weights(part, share) for part in each)
             for each in (fitted.parts, fitted.joint)
         )
         return replace(fitted, parts=parts, joint=joint)
 
-    def _fitted_classes(
-        self,
-        task: Task,
-        rows: Rows,
-        source: MemorySource | Source,
-        warm: FitState | None,
-        on_step: Any,
-    ) -> FittedClasses:
+    def _fitted_classes(self, job: Job) -> FittedClasses:
+        task, rows, source = job.task, job.rows, job.source
         classes, values, totals = _classes_of(source, rows)
+        job = replace(job, on_step=_watched(job.on_step, classes) if len(classes) == 2 else None)
         factors = class_weights(self.class_weight, classes, totals)
         if factors is None and np.array_equal(values, [0, 1]):
-            part = self._fitted_labels(task, rows, source, warm, _watched(on_step, classes))
-            return FittedClasses(classes, (part,))
+            return FittedClasses(classes, (self._fitted_labels(job),))
         codes = np.searchsorted(values, np.concatenate(rows.collect(_targets)))
         like = source.y if isinstance(source, MemorySource) else np.empty(0)
         weight = None if factors is None else moved(factors[codes], like)
         weighted = ClassRows(task, rows if weight is None else rows.reweighted(weight), codes, like)
-        hook = _watched(on_step, classes) if len(classes) == 2 else None
         parts: list[Fitted] = []
         for label in fitted_classes(len(classes)):
             against_rest = weighted.against_rest(label)
             binary = _against_rest(source, codes == label, weight)
             try:
-                parts.append(self._fitted_labels(task, against_rest, binary, warm, hook))
+                parts.append(self._fitted_labels(replace(job, rows=against_rest, source=binary)))
             except KeyboardInterrupt:
                 if not parts:
                     raise
@@ -109,16 +97,9 @@ class LogisticModel(StreamingLabels):
             return fitted.interrupted().with_passes(rows)
         return replace(fitted, coupling=coupling, joint=joint).with_passes(rows)
 
-    def _fitted_labels(
-        self,
-        task: Task,
-        rows: Rows,
-        source: MemorySource | Source,
-        warm: FitState | None,
-        on_step: Any,
-    ) -> Fitted:
+    def _fitted_labels(self, job: Job) -> Fitted:
         """Fit the log-odds of labels 0 and 1; subclasses override it for special rows."""
-        return fit(task, rows, warm, on_step)
+        return job.fitted()
 
 
 def _classes_of(
@@ -156,12 +137,12 @@ def _constant(task: Task, rows: Rows, other: Fitted, share: float) -> Fitted:
     state = other.state
     values, weights = np.array([[0.0], [1.0]]), state.target.weight * np.array([1 - share, share])
     target = Moments.of(*(moved(a, state.target.mean) for a in (values, weights)))
-    surveyed = Survey(state.features, target, other.stream.tally)
+    surveyed = Survey(state.features, target, other.learned.tally)
     options = replace(task.options, rank=0, alpha=other.options.alpha)
     units = task.make_units(surveyed.features, surveyed.target)
     fit = LogisticFit(rows, units, task.make_units, surveyed, task.seed)
     state = fit.constant(options, Status.interrupted)
-    return task.fitted(task.stream(options, state, surveyed.tally))
+    return Fitted.of(task, state, options, surveyed.tally)
 
 
 def _watched(on_step: Any, classes: np.ndarray) -> Any:

@@ -1,32 +1,19 @@
 """The factorization machine: a second order linear model without squares."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
-from quadlin.core.chunks import MemorySource
-from quadlin.core.rows import Rows
-from quadlin.data import Source
 from quadlin.data.columns.names import Name
+from quadlin.estimators.machines.by_posterior import ByPosterior, with_levels
 from quadlin.estimators.machines.field_fit import fit_fields
-from quadlin.estimators.machines.field_streams import field_stream, with_levels
-from quadlin.estimators.machines.posterior_options import (
-    NOT_FIELDS,
-    check_draws,
-    check_stream,
-    has_posterior,
-    warn_of_another_model,
-)
 from quadlin.estimators.machines.recommending import Recommending
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Task
+from quadlin.estimators.regression.fitting import Job
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.input_errors import warn_of_ids
-from quadlin.solve.fits.fit_state import FitState
-from quadlin.stream.stream import Stream
 
 
-class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
+class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegressor):
     r"""Factorization machine: a second order linear model without squares.
 
     .. math:: y = b + x^\top w + \sum_{i < j} 2 \langle v_i, v_j \rangle_s\, x_i x_j + \text{noise},
@@ -121,7 +108,6 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
     True
     """
 
-    diagonal = "zero"  # not a parameter
     machine = None  # this is one
 
     def __init__(
@@ -177,40 +163,12 @@ class FactorizationMachineRegressor(Recommending, SecondOrderRegressor):
         self.warm_start = warm_start
         self.random_state = random_state
 
-    def _fitted_rows(
-        self,
-        task: Task,
-        rows: Rows,
-        source: MemorySource | Source,
-        warm: FitState | None,
-        on_step: Any,
-    ) -> Fitted:
+    def _fitted_rows(self, job: Job) -> Fitted:
         """Fit rows of one-hot fields by their posterior where that is possible."""
-        warn_of_ids(task.columns, task.make_units.fields, rows, source)
-        if self.draws is not None:
-            check_draws(self)
-        if self.draws is not None or has_posterior(self):
-            fitted = fit_fields(task, rows, source, self.draws, on_step, loose=True)
-            if fitted is not None:
-                return fitted
-            if self.draws is not None:
-                raise ValueError(NOT_FIELDS)
-        else:
-            warn_of_another_model(self, task.make_units.fields)
-        return super()._fitted_rows(task, rows, source, warm, on_step)
-
-    def _learn(
-        self,
-        source: MemorySource | Source,
-        columns: Columns,
-        fitted: Fitted | None,
-        checkpoint: Any,
-    ) -> Self:
-        check_stream(self, fitted)
-        return super()._learn(source, columns, fitted, checkpoint)
-
-    def _begun(self, task: Task, source: MemorySource | Source) -> Stream:
-        return field_stream(self, task, source)
+        fields = job.task.make_units.fields
+        warn_of_ids(job.task.columns, fields, job.rows, job.source)
+        fitted = self._fitted_by_posterior(fields, lambda: fit_fields(job, self.draws, loose=True))
+        return super()._fitted_rows(job) if fitted is None else fitted
 
     def _with_levels(self, fitted: Fitted, X: Any) -> tuple[Fitted, Any]:
         return with_levels(fitted, X)

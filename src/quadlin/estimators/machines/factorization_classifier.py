@@ -1,8 +1,8 @@
 """Factorization machines for labels: no squares, and levels of fields by their posterior."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -16,43 +16,33 @@ from quadlin.data import Source
 from quadlin.data.columns.names import Name
 from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.labels.logistic_model import LogisticModel
-from quadlin.estimators.machines.field_fit import fit_fields
-from quadlin.estimators.machines.field_streams import field_stream, with_levels
-from quadlin.estimators.machines.gathered_rows import gathered
-from quadlin.estimators.machines.posterior_options import (
-    NOT_FIELDS,
-    check_draws,
-    check_stream,
-    has_posterior,
-    warn_of_another_model,
-)
+from quadlin.estimators.machines.by_posterior import ByPosterior, has_posterior, with_levels
+from quadlin.estimators.machines.field_fit import fit_fields, gathered
 from quadlin.estimators.machines.recommending import RecommendingLabels
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Task
+from quadlin.estimators.regression.fitting import Attributes, Job
+from quadlin.estimators.regression.tasks import FitResult, Task
 from quadlin.estimators.rows.input_errors import warn_of_ids
-from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.lowrank.types import Problem, Record, Status, loss_unit
-from quadlin.stream.stream import Stream
-
-OnStep = Callable[[Callable[[], dict[str, Any]]], bool]
 
 
-def fit_field_labels(
-    task: Task, rows: Rows, source: Any, draws: int | None, on_step: OnStep | None
-) -> Fitted | None:
+def fit_field_labels(job: Job, draws: int | None) -> Fitted | None:
     """Fit log-odds to labels 0 and 1 of one-hot fields by their posterior; None for other rows.
 
     About a constant the log-odds are those of a fit to the labels as numbers; about these, the loss
     is least squares with weights p(1 − p) once more, and its posterior the one that is kept.
     """
+    task, rows, source, on_step = job.task, job.rows, job.source, job.on_step
     plain = replace(task.options, loss="squared")
     if isinstance(source, Source):
-        source = gathered(rows, source, task.make_units.fields)
-        if source is None:
+        read = gathered(rows, source, task.make_units.fields)
+        if read is None:
             return None
+        source = read
     numbers = replace(task, options=plain, make_units=replace(task.make_units, labels=False))
-    first = fit_fields(numbers, rows, source, None, None, counts=True)
+    as_numbers = replace(job, task=numbers, source=source, on_step=None)
+    first = fit_fields(as_numbers, None, counts=True)
     if first is None:
         return None
     surveyed = survey(rows)
@@ -79,10 +69,11 @@ def fit_field_labels(
         about = MemorySource(source.X, z, h if source.weight is None else h * source.weight)
         near = replace(Rows.of(about), counter=rows.counter)
         watched = None if on_step is None else hook
-        fitted = fit_fields(numbers, near, about, draws, watched, counts=True)
+        near_job = replace(as_numbers, rows=near, source=about, on_step=watched)
+        fitted = fit_fields(near_job, draws, counts=True)
         return first if fitted is None else as_log_odds(fitted)
 
-    def hook(attributes: Callable[[], dict[str, Any]]) -> bool:
+    def hook(attributes: Attributes) -> bool:
         assert on_step is not None
         return on_step(lambda: as_log_odds(attributes()["fitted_"]).attributes())
 
@@ -114,10 +105,10 @@ def fitted_log_odds(
     new = replace(
         state, model=model, units=units, history=history, features=features, target=target
     )
-    return replace(fitted, stream=task.stream(options, new, surveyed.tally))
+    return replace(fitted, learned=FitResult(new, options, surveyed.tally, task))
 
 
-class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
+class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticModel):
     r"""Factorization machine for labels: log-odds without squares.
 
     .. math:: \log \frac{P(y = 1 \mid x)}{P(y = 0 \mid x)} = b + x^\top w
@@ -149,7 +140,8 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
     first to the labels as numbers, and then to the least-squares approximation of the logistic loss
     about these log-odds. This takes the time of two such fits, far less than Newton steps with
     penalties chosen on held-out rows. Streams are learned batch by batch in the same way, and
-    levels that come later are learned too.
+    levels that come later are learned too. `partial_fit` cannot continue from such a fit: fit old
+    and new rows together.
 
     Examples
     --------
@@ -166,8 +158,6 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
     >>> machine.predict_proba(new)[:, 1].round(1).tolist()
     [0.9, 0.1]
     """
-
-    diagonal = "zero"  # not a parameter
 
     @property
     def fits_jointly(self) -> bool:
@@ -223,58 +213,17 @@ class FactorizationMachineClassifier(RecommendingLabels, LogisticModel):
         self.warm_start = warm_start
         self.random_state = random_state
 
-    def _fitted_rows(  # type: ignore[override]
-        self,
-        task: Task,
-        rows: Rows,
-        source: MemorySource | Source,
-        warm: FitState | None,
-        on_step: Any,
-    ) -> FittedClasses:
+    def _fitted_rows(self, job: Job) -> FittedClasses:  # type: ignore[override]
         """Warn of ids that were not declared, and fit each class."""
-        warn_of_ids(task.columns, task.make_units.fields, rows, source)
-        return super()._fitted_rows(task, rows, source, warm, on_step)
+        warn_of_ids(job.task.columns, job.task.make_units.fields, job.rows, job.source)
+        return super()._fitted_rows(job)
 
-    def _fitted_labels(
-        self,
-        task: Task,
-        rows: Rows,
-        source: MemorySource | Source,
-        warm: FitState | None,
-        on_step: Any,
-    ) -> Fitted:
+    def _fitted_labels(self, job: Job) -> Fitted:
         """Fit rows of one-hot fields by their posterior where that is possible."""
-        if self.draws is not None:
-            check_draws(self)
-        if self.draws is not None or has_posterior(self):
-            fitted = fit_field_labels(task, rows, source, self.draws, on_step)
-            if fitted is not None:
-                return fitted
-            if self.draws is not None:
-                raise ValueError(NOT_FIELDS)
-        else:
-            warn_of_another_model(self, task.make_units.fields)
-        return super()._fitted_labels(task, rows, source, warm, on_step)
-
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any = None,
-        classes: Any = None,
-        sample_weight: Any = None,
-        *,
-        checkpoint: Any = None,
-    ) -> Self:
-        """Learn from rows that are seen once; see :meth:`SecondOrderClassifier.partial_fit`.
-
-        A machine that `fit` learned by its posterior cannot be continued: fit all rows again.
-        """
-        begun = self.__sklearn_is_fitted__()
-        check_stream(self, self._classes_fitted().parts[0] if begun else None)
-        return super().partial_fit(X, y, classes, sample_weight, checkpoint=checkpoint)
-
-    def _begun(self, task: Task, source: MemorySource | Source) -> Stream:
-        return field_stream(self, task, source)
+        fitted = self._fitted_by_posterior(
+            job.task.make_units.fields, lambda: fit_field_labels(job, self.draws)
+        )
+        return super()._fitted_labels(job) if fitted is None else fitted
 
     def _with_levels(self, fitted: FittedClasses, X: Any) -> tuple[FittedClasses, Any]:
         parts = [with_levels(part, X) for part in fitted.parts]

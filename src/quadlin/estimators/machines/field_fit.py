@@ -1,22 +1,26 @@
 """Rows made of one-hot fields, fitted by their posterior: variational, or by draws from it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array, vstack
 
+from quadlin.core.arrays import is_numpy, to_numpy
+from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.model import degrees_of_freedom
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.estimators.machines.field_law import with_law
-from quadlin.estimators.machines.gathered_rows import gathered, may_qualify
 from quadlin.estimators.machines.robust_fields import ROUNDS, RobustRows
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Task, fit
+from quadlin.estimators.regression.fitting import Job, OnStep, fit
+from quadlin.estimators.regression.tasks import Task
 from quadlin.estimators.rows.input_errors import check_row_count, check_weights, warn_of_target
 from quadlin.solve.choose.column_choice import left_to_columns
+from quadlin.solve.choose.rank_climb import too_wide
 from quadlin.solve.fields.evidence_share import evidence_share
 from quadlin.solve.fields.field_machine import FieldMachine, Sweep
 from quadlin.solve.fields.field_predict import field_model
@@ -28,7 +32,7 @@ from quadlin.solve.fields.field_result import (
     kept,
     penalties,
 )
-from quadlin.solve.fields.field_rows import default_signs
+from quadlin.solve.fields.field_rows import default_signs, may_follow
 from quadlin.solve.fields.field_table import FieldTable, field_table
 from quadlin.solve.fields.gibbs import Draws, draw
 from quadlin.solve.fields.variational import inferred
@@ -36,17 +40,11 @@ from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import FIXED, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
 
-OnStep = Callable[[Callable[[], dict[str, Any]]], bool]
+GATHERED = 2**30  # bytes of a source that is read into memory
 
 
 def fit_fields(
-    task: Task,
-    rows: Rows,
-    source: Any,
-    draws: int | None,
-    on_step: OnStep | None,
-    loose: bool = False,
-    counts: bool = False,
+    job: Job, draws: int | None, loose: bool = False, counts: bool = False
 ) -> Fitted | None:
     """Fit rows of one-hot fields by their posterior; None where the rows are not of that kind.
 
@@ -55,10 +53,12 @@ def fit_fields(
     are means over so many draws. With `loose` there may be columns that follow no field, if they
     have no part in products and there are no draws.
     """
+    task, rows, on_step = job.task, job.rows, job.on_step
+    source: Any = job.source
     fields, loose = task.make_units.fields, loose and draws is None
     if isinstance(source, Source):
         source = gathered(rows, source, fields, loose)
-    if not may_qualify(source, fields, loose):
+    if not _may_qualify(source, fields, loose):
         return None
     surveyed = survey(rows)
     check_row_count(surveyed.tally.rows)
@@ -100,6 +100,40 @@ def fit_fields(
     return fitted
 
 
+def _may_qualify(source: Any, fields: Sequence[np.ndarray], loose: bool) -> bool:
+    """Tell without a pass whether rows can be a `FieldTable`."""
+    in_memory = isinstance(source, MemorySource) and is_numpy(source.X)
+    return in_memory and len(fields) > 1 and _may_fit(source.X, fields, loose)
+
+
+def _may_fit(X: Any, fields: Sequence[np.ndarray], loose: bool) -> bool:
+    return (loose and too_wide(X.shape[1])) or may_follow(X, fields)
+
+
+def gathered(
+    rows: Rows, source: Source, fields: Sequence[np.ndarray], loose: bool = False
+) -> MemorySource | None:
+    """Read encoded rows of a source into memory; None if they do not qualify or are too many."""
+    if len(fields) < 2 or not source.sparse or source.client() is not None:
+        return None
+    chunks: list[Chunk] = []
+    size = 0
+    for chunk in rows.walk():
+        if not chunks and not _may_fit(chunk.X, fields, loose):
+            return None
+        chunks.append(chunk)
+        size += 16 * chunk.X.nnz  # a number and where it stands, a target and a weight
+        if size > GATHERED:
+            return None
+    X = csr_array(vstack([chunk.X for chunk in chunks], "csr"))
+    weighted = chunks[0].weight is not None
+    y, weight = (
+        np.concatenate([to_numpy(part) for part in parts]) if parts else None
+        for parts in ([c.y for c in chunks], [c.weight for c in chunks] if weighted else [])
+    )
+    return MemorySource(X, y, weight)
+
+
 def _products_of_fields_alone(fitted: Fitted, table: FieldTable, source: Any) -> bool:
     """Tell whether there are products, and errors show none of the loose columns."""
     if table.beside is None or not len(fitted.state.model.s):
@@ -113,7 +147,7 @@ def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | N
     """Go on by least squares, where there are enough rows: without noise it is exact."""
     options = replace(fitted.options, alpha=(0.0, 0.0))
     dof = degrees_of_freedom(*fitted.state.model.U.shape, **options.parts)
-    if fitted.stream.n_rows < dof:
+    if fitted.n_rows < dof:
         return fitted
     exact = fit(replace(task, options=options, automatic=FIXED), rows, fitted.state, on_step)
     return exact if exact.is_begun else fitted.interrupted()
@@ -213,5 +247,5 @@ class _Inference:
         )
         state = FitState(model, units, *moments, history, status, Identity())
         options = replace(self.task.options, rank=len(model.s), alpha=self.penalties)
-        stream = self.task.stream(options, state, surveyed.tally)
-        return replace(self.task.fitted(stream), draws=self.draws, noise=self.history[-1].noise)
+        fitted = Fitted.of(self.task, state, options, surveyed.tally)
+        return replace(fitted, draws=self.draws, noise=self.history[-1].noise)

@@ -11,7 +11,8 @@ from quadlin.core.block import Block
 from quadlin.core.model import Steps
 from quadlin.core.rows import Rows
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Task, law_of
+from quadlin.estimators.regression.fitting import law_of
+from quadlin.estimators.regression.tasks import Task
 from quadlin.solve.fields.field_machine import FieldMachine
 from quadlin.solve.fields.field_predict import field_model, predict_all
 from quadlin.solve.fields.field_table import FieldTable
@@ -38,7 +39,7 @@ def with_law(
         draws, law = draw(machine, table.fields, DRAWS), None
         if task.uncertainty == "robust" or table.beside is not None:
             law = law_of(fitted.state, rows, fitted.options, task)
-            warn_if_unknown(law, fitted.stream.tally)
+            warn_if_unknown(law, fitted.learned.tally)
         law = _scaled(law, rows, fitted, table, draws)
         if task.columns.fill is not None:
             law = with_gaps(law, rows, fitted.state.model, fitted.fill_values, True)
@@ -62,7 +63,7 @@ def _scaled(
         return np.asarray(f / units.target.scale)
 
     if law is None:
-        n = float(fitted.stream.tally.counting)  # weights are relative
+        n = float(fitted.n_rows)  # weights are relative
         leverage = float(np.mean(np.var(drawn(X), axis=1))) / noise**2
         dof = min(n * leverage, n - 1)
         steps, sweeps = _steps(fitted, table, draws), len(draws.history)

@@ -105,7 +105,7 @@ class Recommending:
             if fitted.options.loss == "poisson":  # the logarithms of means
                 scores = np.exp(np.minimum(scores, fitted.largest_log_mean if bounded else np.inf))
             elif bounded:
-                scores = np.asarray(fitted.limited(scores))
+                scores = np.asarray(fitted.trust.limited(scores))
             return tables.frame(best, scores, "prediction")
         return tables.frame(best, np.asarray(probability(best.scores)), ranked.name)
 

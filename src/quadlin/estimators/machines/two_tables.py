@@ -15,8 +15,8 @@ from quadlin.data.columns.names import shortened
 from quadlin.data.sources.missing import filled
 from quadlin.estimators.machines.excluded_pairs import SIDES, Frame, keys_of, matches, positions
 from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.rows.categories import warn_unseen
 from quadlin.estimators.rows.columns import Columns
-from quadlin.estimators.rows.unseen_levels import warn_unseen
 from quadlin.estimators.rows.validation import clear_errors
 from quadlin.explain.tables import frame_of
 from quadlin.solve.fields.pairwise_predictions import Best, Half
@@ -153,9 +153,10 @@ class TwoTables:
 
     def _trusted(self, half: Half) -> Half:
         """Return rows with each feature as far from the training rows as it is trusted."""
-        if self.fitted.bounds is None or self.fitted.is_exact or not self.bounded:
+        trust = self.fitted.trust
+        if trust.features is None or trust.is_exact or not self.bounded:
             return half
-        low, high = (np.asarray(bound)[half.features] for bound in self.fitted.bounds)
+        low, high = (np.asarray(bound)[half.features] for bound in trust.features)
         if not issparse(half.X):
             return half._replace(X=np.clip(half.X, low, high))
         X = half.X.copy()

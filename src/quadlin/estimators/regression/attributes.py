@@ -1,46 +1,18 @@
 """The attributes of a fitted estimator, in the user's units and by the user's names."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.messages import Message, warn
 from quadlin.core.moments import Moments
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.names import Name
-from quadlin.estimators.regression.fitted import Fitted, Learned
+from quadlin.estimators.regression.fitted import Fitted
 from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport
-from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Record, Status
-
-NO_MODEL = "The fit was interrupted before there was a model; the estimator is as it was."
-
-
-@contextmanager
-def no_model_yet(estimator: Any) -> Iterator[None]:
-    """Leave the estimator as it was, and say so, if Ctrl-C ends a fit before there is a model."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise KeyboardInterrupt(NO_MODEL) from error
-
-
-def raise_or_warn(estimator: Any, status: Status, *expected: Status) -> None:
-    """Pass Ctrl-C on; warn of a fit that neither converged nor ended in an expected way."""
-    if status is Status.interrupted:
-        raise KeyboardInterrupt(status.value)
-    if status is not Status.converged and status not in expected:
-        advice = status_advice(status, estimator.get_params(deep=False))
-        text = Message("{status}: {advice}", status=status.name, advice=advice)
-        warn(text, ConvergenceWarning)
 
 
 class FittedAttributes:
@@ -98,7 +70,7 @@ class FittedAttributes:
 
         Needs ``uncertainty=True``, draws, or a machine that was fitted by its posterior.
         """
-        loss = self._fitted("noise_").stream.options.loss
+        loss = self._fitted("noise_").options.loss
         if loss != "squared":
             kind = "labels" if loss == "logistic" else "counts"
             raise AttributeError(
@@ -192,7 +164,7 @@ class FittedAttributes:
     @property
     def n_samples_seen_(self) -> int:
         """Return the number of rows learned from."""
-        return self._fitted("n_samples_seen_").stream.n_rows
+        return self._fitted("n_samples_seen_").n_rows
 
     @property
     def interactions_(self) -> Interactions:
@@ -208,14 +180,6 @@ class FittedAttributes:
     def fill_(self) -> dict[str, float] | None:
         """Return the replacements of missing numbers, by column; None if nothing was filled."""
         return self._fitted("fill_").columns.fill
-
-    def adopt(self, fitted: Learned) -> None:
-        """Become the estimator that has learned this: for `load` and cross-validation."""
-        attributes = fitted.attributes()  # first: Ctrl-C leaves the earlier model or this one
-        for name, value in attributes.items():
-            setattr(self, name, value)
-        if "feature_names_in_" in vars(self) and "feature_names_in_" not in attributes:
-            delattr(self, "feature_names_in_")
 
     def __sklearn_is_fitted__(self) -> bool:
         return "fitted_" in vars(self)
@@ -236,7 +200,7 @@ class FittedAttributes:
 
     def _trusted(self, X: Array) -> tuple[Array, int]:
         """Return rows as `predict` uses them, and how many of them are held at a bound."""
-        return self.fitted_.clipped(X) if self.extrapolation == "clip" else (X, 0)
+        return self.fitted_.trust.clipped(X) if self.extrapolation == "clip" else (X, 0)
 
     def _law(self) -> Uncertainty:
         return require_law(self._fitted("standard errors"), self)

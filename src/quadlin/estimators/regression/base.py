@@ -1,26 +1,26 @@
 """What the estimators share: they check rows, call the solver and keep what it learned."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Self
 
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import unflagged
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import blas_between_sums
-from quadlin.core.messages import Message
+from quadlin.core.messages import Message, warn
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.columns.column_roles import ColumnRoles, code_advice, ratings_advice
 from quadlin.data.opening.engines import engine_for
-from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Task, fit
+from quadlin.estimators.regression.fitting import Attributes, Job, OnStep
 from quadlin.estimators.regression.streaming import Streaming
 from quadlin.estimators.regression.tasks import seed_of, task_of
-from quadlin.estimators.regression.weight_scale import count_share, in_given_weights, reweighted
+from quadlin.estimators.regression.weight_scale import in_given_weights, with_counting_weights
 from quadlin.estimators.rows.columns import Columns, opened
 from quadlin.estimators.rows.input_errors import given_names, roles_in, warn_of_ratings
 from quadlin.estimators.rows.parameters import check_one_pass, check_options, is_auto
@@ -43,7 +43,29 @@ except ImportError:  # before scikit-learn 1.9 there are no callbacks
         return fit
 
 
-Attributes = Callable[[], dict[str, Any]]  # what makes a copy of the estimator ready to predict
+NO_MODEL = "The fit was interrupted before there was a model; the estimator is as it was."
+
+
+@contextmanager
+def no_model_yet(estimator: Any) -> Iterator[None]:
+    """Leave the estimator as it was, and say so, if Ctrl-C ends a fit before there is a model."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise KeyboardInterrupt(NO_MODEL) from error
+
+
+def raise_or_warn(estimator: Any, status: Status, *expected: Status) -> None:
+    """Pass Ctrl-C on; warn of a fit that neither converged nor ended in an expected way."""
+    if status is Status.interrupted:
+        raise KeyboardInterrupt(status.value)
+    if status is not Status.converged and status not in expected:
+        advice = status_advice(status, estimator.get_params(deep=False))
+        text = Message("{status}: {advice}", status=status.name, advice=advice)
+        warn(text, ConvergenceWarning)
 
 
 class FitCallbacks:
@@ -61,7 +83,7 @@ class FitCallbacks:
             self.root.call_on_fit_task_begin(estimator=estimator, **self.rows)
 
     @property
-    def on_step(self) -> Callable[[Attributes], bool] | None:
+    def on_step(self) -> OnStep | None:
         """Return what to call after each step; it tells whether to stop."""
         return None if self.root is None else self._step
 
@@ -155,7 +177,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             if self.machine is not None:
                 warn_of_ratings(columns, task.make_units.fields, rows, source, self.machine)
             with blas_between_sums(rows.engine):
-                fitted = self._fitted_rows(task, rows, source, warm, callbacks.on_step)
+                fitted = self._fitted_rows(Job(task, rows, source, warm, callbacks.on_step))
             if not fitted.is_begun:
                 raise KeyboardInterrupt
         self.adopt(fitted)
@@ -201,7 +223,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             rows = Rows.of(source)
             findings = row_findings(rows, state, options, seed_of(self))
             roles = roles_in(rows, fitted.columns, fitted.fields)
-        n_rows, effective = fitted.stream.n_rows, fitted.stream.tally.effective
+        n_rows, effective = fitted.n_rows, fitted.learned.tally.effective
         columns = (fitted.names, fitted.fields)
         how = (self.loss, is_auto(self.alpha) or hasattr(self, "cv_results_"))
         ended = status_advice(state.status, self.get_params(deep=False))
@@ -226,6 +248,14 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             return nullcontext((seed, None))
         return checkpointed(path, source, self, seed, warm, columns.names_in)
 
+    def adopt(self, fitted: Any) -> None:
+        """Become the estimator that has learned this: for `load` and cross-validation."""
+        attributes = fitted.attributes()  # first: Ctrl-C leaves the earlier model or this one
+        for name, value in attributes.items():
+            setattr(self, name, value)
+        if "feature_names_in_" in vars(self) and "feature_names_in_" not in attributes:
+            delattr(self, "feature_names_in_")
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -234,20 +264,12 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         tags.array_api_support = True
         return tags
 
-    def _fitted_rows(
-        self,
-        task: Task,
-        rows: Rows,
-        source: MemorySource | Source,
-        warm: FitState | None,
-        on_step: Any,
-    ) -> Fitted:
+    def _fitted_rows(self, job: Job) -> Fitted:
         """Fit rows that can be read many times; subclasses override it for special rows."""
-        if task.options.loss != "poisson" or not task.automatic:
-            return fit(task, rows, warm, on_step)
-        share = count_share(rows, source)
-        fitted = fit(task, reweighted(rows, source, share)[0], warm, on_step)
-        return in_given_weights(task, fitted, share)
+        if job.task.options.loss != "poisson" or not job.task.automatic:
+            return job.fitted()
+        job, share = with_counting_weights(job)
+        return in_given_weights(job.fitted(), share)
 
     def _warm_state(self, columns: Columns) -> FitState | None:
         """Return the state to start from; other levels are other features."""

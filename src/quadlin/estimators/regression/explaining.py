@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.messages import Message, each_warning_once
 from quadlin.estimators.regression.attributes import FittedAttributes
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.rows.columns import blocks_to_predict
+from quadlin.estimators.rows.columns import chunks_to_predict
 from quadlin.explain.contributions import Contributions, contributions_of
 from quadlin.explain.decomposition import Decomposition
 from quadlin.explain.effects import Effects, effects_of
@@ -105,7 +105,8 @@ class Explaining(FittedAttributes):
         True
         """
         self._require_one_model()
-        blocks = None if X is None else blocks_to_predict(self, X, self.fitted_.columns)
+        chunks = () if X is None else chunks_to_predict(self, X, self.fitted_.columns)
+        blocks = None if X is None else (chunk.X for chunk in chunks)
         model = self.decomposition(reference)
         return effects_of(model, self.fitted_.state, blocks)
 
@@ -172,8 +173,9 @@ class Explaining(FittedAttributes):
         model = self.decomposition(reference)
         asked = bool(pairs) if isinstance(pairs, bool) else int(pairs)
         index = getattr(X, "index", None) if hasattr(X, "columns") else None
-        blocks = (self._trusted(X)[0] for X in blocks_to_predict(self, X, self.fitted_.columns))
-        bounds = self.fitted_.prediction_bounds if self.extrapolation == "clip" else None
+        chunks = chunks_to_predict(self, X, self.fitted_.columns)
+        blocks = (self._trusted(chunk.X)[0] for chunk in chunks)
+        bounds = self.fitted_.trust.predictions if self.extrapolation == "clip" else None
         return contributions_of(model, self.fitted_.state, blocks, asked, index, bounds)
 
     def report(

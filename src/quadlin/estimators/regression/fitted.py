@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, log
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
@@ -11,16 +11,18 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import Array, namespace, to_numpy, unflagged
 from quadlin.core.block import Block
 from quadlin.core.model import predict
+from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.data.columns.columns import fill_for
 from quadlin.data.columns.fields import field_numbers
 from quadlin.data.columns.level_codes import MISSING_MARK
+from quadlin.estimators.regression.tasks import FitResult, Task
 from quadlin.estimators.regression.trust import Trust, in_model_dtype, trust_of
 from quadlin.estimators.rows.columns import Columns
 from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport, stream_report
 from quadlin.solve.fields.gibbs import Draws
-from quadlin.solve.fits.fit_state import FitState, is_exact
+from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.missing_values import LevelSpread, filled_columns, missing_variance
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.levels import whole
@@ -30,18 +32,11 @@ from quadlin.stream.stream import Stream
 COUNTS_BEYOND = 2.0  # times the largest count of the training rows: means that are trusted
 
 
-class Learned(Protocol):
-    """What an estimator keeps of a fit."""
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the attributes that make an estimator a fitted one."""
-
-
 @dataclass(frozen=True)
 class Fitted:
     """The model with its units, columns and uncertainty; learning more makes a new one."""
 
-    stream: Stream  # what `partial_fit` goes on from
+    learned: FitResult | Stream  # the model itself, from a table or from a stream
     columns: Columns
     fields: tuple[np.ndarray, ...] = ()  # the positions of the features of each field
     law: Uncertainty | None = None
@@ -50,10 +45,21 @@ class Fitted:
     noise: float | None = None  # in the user's units, of a posterior that has no law of its own
     train_score: float | None = None  # of the fitted rows, where it was measured
 
+    @classmethod
+    def of(cls, task: Task, state: FitState, options: Options, tally: Tally) -> "Fitted":
+        """Return the fit of a table."""
+        learned = FitResult(state, options, tally, task)
+        return cls(learned, task.columns, tuple(task.make_units.fields))
+
     @property
     def state(self) -> FitState:
         """Return the model and its units, an incomplete batch included."""
-        return self.stream.current
+        return self.learned.current
+
+    @property
+    def stream(self) -> Stream:
+        """Return what `partial_fit` goes on from."""
+        return self.learned if isinstance(self.learned, Stream) else self.learned.stream
 
     @property
     def status(self) -> Status:
@@ -78,7 +84,12 @@ class Fitted:
     @property
     def options(self) -> Options:
         """Return the options that the model was fitted with, rank and penalties as chosen."""
-        return self.stream.chosen
+        return self.learned.chosen
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows that were learned from."""
+        return self.learned.tally.counting
 
     @property
     def names(self) -> list[str]:
@@ -90,7 +101,7 @@ class Fitted:
         """Return what a search for pairs says; None if there was none, or its pairs are gone."""
         if self.pairs is not None:
             return self.pairs
-        return stream_report(self.names, self.state, self.stream.n_rows)
+        return stream_report(self.names, self.state, self.n_rows)
 
     @property
     def fill(self) -> dict[str, float]:
@@ -118,7 +129,8 @@ class Fitted:
 
     def with_state(self, state: FitState) -> "Fitted":
         """Return the same with another state."""
-        return replace(self, stream=self.stream.with_state(state), train_score=None)
+        assert isinstance(self.learned, FitResult)
+        return replace(self, learned=replace(self.learned, current=state), train_score=None)
 
     def attributes(self) -> dict[str, Any]:
         """Return the attributes that make an estimator a fitted one."""
@@ -126,52 +138,24 @@ class Fitted:
         named = {} if columns.names_in is None else {"feature_names_in_": columns.names_in}
         return {"fitted_": self, "n_features_in_": columns.n_features_in, **named}
 
-    @property
-    def bounds(self) -> tuple[Array, Array] | None:
-        """Return how far features are trusted; None for a model of an old file."""
-        return self._trust.features
-
-    @property
-    def prediction_bounds(self) -> tuple[float, float] | None:
-        """Return how far predictions are trusted; None if they are not limited."""
-        return None if self.is_exact else self._trust.predictions
-
     @cached_property
-    def _trust(self) -> Trust:
-        options, n_rows = self.stream.options, self.stream.n_rows
-        return trust_of(self.state, options, n_rows)
+    def trust(self) -> Trust:
+        """Return how far rows and their predictions are trusted."""
+        return trust_of(self.state, self.options, self.n_rows, may_be_exact=self.draws is None)
 
     def outside(self, X: Array) -> Array:
         """Tell which rows, or their predictions, lie beyond what is trusted."""
-        outside = self._trust.outside(X)
-        if self.prediction_bounds is None:
+        outside = self.trust.outside(X)
+        if self.trust.predictions is None:
             return outside
         f = self.predict(X)
-        return outside | (f != self.limited(f))
-
-    def limited(self, f: Array) -> Array:
-        """Return predictions within the bounds in which they are trusted."""
-        return f if self.is_exact else self._trust.limited(f)
-
-    @property
-    def is_exact(self) -> bool:
-        """Tell whether many rows were fitted without an error: such a model may be trusted far."""
-        if self.draws is not None or self.stream.options.loss != "squared":
-            return False
-        return is_exact(self.state, self.stream.options, self.stream.n_rows)
-
-    def clipped(self, X: Array) -> tuple[Array, int]:
-        """Return rows with each feature within its bounds, and how many rows lie far outside.
-
-        Rows of an exact model are left as they are.
-        """
-        return (X, 0) if self.is_exact else self._trust.clipped(X)
+        return outside | (f != self.trust.limited(f))
 
     @unflagged
     def predict(self, X: Array, clip: bool = True) -> Array:
-        """Return the predictions of rows as `in_model_dtype` returns them, by default `clipped`."""
+        """Return the predictions of rows as `in_model_dtype` returns them, by default clipped."""
         state, xp = self.state, namespace(X)
-        X = self.clipped(X)[0] if clip else X
+        X = self.trust.clipped(X)[0] if clip else X
         if self.draws is not None:
             return np.asarray(self.draws.predict(X), dtype=state.units.scale.dtype)
         target = state.units.target
@@ -199,13 +183,13 @@ class Fitted:
 
     @unflagged
     def predict_mean(self, X: Array, bounded: bool = True) -> Array:
-        """Return the means of targets at rows that were `clipped`: of counts, the exponential.
+        """Return the means of targets at rows that were clipped: of counts, the exponential.
 
         `bounded` limits them to where they are trusted.
         """
         f = self.predict(X, clip=False)
-        if self.stream.options.loss != "poisson":
-            return self.limited(f) if bounded else f
+        if self.options.loss != "poisson":
+            return self.trust.limited(f) if bounded else f
         xp = namespace(f)
         f = xp.clip(f, min=self.smallest_log_mean)
         if bounded:
@@ -230,7 +214,7 @@ class Fitted:
             return std if gap is None else np.sqrt(std**2 + gap).astype(std.dtype)
         assert self.law is not None
         units = self.state.units
-        if self.stream.options.loss == "poisson":  # a count varies by √mean about its mean
+        if self.options.loss == "poisson":  # a count varies by √mean about its mean
             mean, error = self.predict_mean(X, bounded), self.predict_error(X)
             squares = error**2 if gap is None else error**2 + gap
             return xp.sqrt(mean + mean**2 * squares)
@@ -295,4 +279,5 @@ class Fitted:
 
     def in_model_dtype(self, X: Array, caller: str) -> Array:
         """Return rows in the dtype of the model; refuse those of another namespace or device."""
-        return in_model_dtype(X, caller, self.stream)
+        units = self.state.units
+        return in_model_dtype(X, caller, units.scale, units.scale.dtype)

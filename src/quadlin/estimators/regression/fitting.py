@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.arrays import namespace
-from quadlin.core.model import degrees_of_freedom
+from quadlin.core.chunks import MemorySource
 from quadlin.core.moments import Survey, Tally, survey
 from quadlin.core.rows import Rows
-from quadlin.core.units import UnitsMaker
+from quadlin.data import Source
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.pairs import Reported, label_pairs, pairs_beside, pairs_first
-from quadlin.estimators.rows.columns import Columns
+from quadlin.estimators.regression.tasks import Task
 from quadlin.estimators.rows.input_errors import check_survey
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.choose.linear_choice import leaves_mean
-from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fits.fit_state import FitState, fit_table
 from quadlin.solve.fits.missing_values import with_gaps
 from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
@@ -27,114 +26,49 @@ from quadlin.solve.fits.status_advice import warn_if_unknown
 from quadlin.solve.fits.uncertainty import Uncertainty, made_robust, uncertainty_of
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
-from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Status, finished
-from quadlin.solve.pairs.pair_regression import MOST_TANGENT
-from quadlin.solve.pairs.pair_search import MOST_PAIRS
-from quadlin.stream.memory import (
-    pair_numbers,
-    refuse_pairs_with_strict,
-    refuse_with_strict,
-    rows_within,
-)
-from quadlin.stream.stream import FIRST_ROWS, NO_ROWS, Stream
+from quadlin.solve.lowrank.types import Options, Status, finished
 
-BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
-BATCH_ELEMENTS = 1 << 25  # and at most this many entries
 MOST_KEPT = 512  # parameters of a regression with pairs that `partial_fit` could go on with
 PROVISIONAL_ALPHA = 0.02  # of the weight
 
 
+Attributes = Callable[[], dict[str, Any]]  # what makes a copy of the estimator ready to predict
+OnStep = Callable[[Attributes], bool]  # called after each step; stops the fit by returning True
+
+
 @dataclass(frozen=True)
-class Task:
-    """What an estimator wants to learn from rows of these columns."""
+class Job:
+    """Rows that can be read many times, and what to learn from them."""
 
-    options: Options
-    make_units: UnitsMaker
-    columns: Columns
-    seed: int
-    batch_size: int | str = "auto"
-    max_memory: int | str = "auto"
-    automatic: Automatic = FIXED
-    robust: bool = False
-    uncertainty: bool | str = False  # or "robust"
-    pairs: PairRequest | None = None
+    task: Task
+    rows: Rows
+    source: MemorySource | Source  # of the rows
+    warm: FitState | None  # to start from
+    on_step: OnStep | None
 
-    @property
-    def plan(self) -> Plan:
-        """Return how rows are fitted by least squares."""
-        return Plan(self.options, self.make_units, self.seed, self.automatic)
-
-    def fitted(self, stream: Stream, law: Uncertainty | None = None) -> Fitted:
-        """Return what was learned."""
-        return Fitted(stream, self.columns, tuple(self.make_units.fields), law)
-
-    def stream(
-        self, options: Options, state: FitState | None = None, tally: Tally = NO_ROWS
-    ) -> Stream:
-        """Return a stream that begins, or one that continues from a fit to so many rows."""
-        d = len(self.make_units.names)
-        most = max(2, BATCH_ELEMENTS // d)
-        if self.batch_size == "auto":
-            size = max(2, min(BATCH_PER_PARAMETER * (options.rank + 1) * d, most))
-        else:
-            size = most = int(self.batch_size)
-        automatic, strict = (self.automatic if state is None else FIXED), False
-        pairs = self.pairs if state is None or state.running is not None else None
-        if state is None and self.max_memory != "auto":
-            least = FIRST_ROWS * degrees_of_freedom(d, options.rank, **options.parts)
-            room = self._room(options, pairs)
-            if pairs is not None and room < least:
-                refuse_pairs_with_strict(pairs)
-                room, pairs = self._room(options, None), None
-            strict = room < least
-            if strict:
-                refuse_with_strict(options)
-                automatic = FIXED  # the rank is a provisional one, and there is no penalty
-            else:
-                size, most = min(size, room), min(most, room)
-        make_units, seed = self.make_units, self.seed
-        choices = (automatic, strict, pairs)
-        return Stream(options, size, most, make_units, seed, state, *choices, tally)
-
-    def _room(self, options: Options, pairs: PairRequest | None) -> int:
-        """Return how many rows of a first batch `max_memory` has room for."""
-        d, more = len(self.make_units.names), 0
-        if pairs is not None:
-            rank = min(options.rank, MOST_TANGENT // d)
-            more = pair_numbers(d, rank, len(pairs.given or ()) or pairs.most or MOST_PAIRS)
-        return rows_within(self.max_memory, options, d, bool(self.automatic), more)
+    def fitted(self) -> Fitted:
+        """Fit the rows."""
+        return fit(self.task, self.rows, self.warm, self.on_step)
 
 
-def fit(
-    task: Task,
-    rows: Rows,
-    warm: FitState | None,
-    on_step: Callable[[Callable[[], dict[str, Any]]], bool] | None = None,
-) -> Fitted:
-    """Fit rows that can be read many times.
-
-    `on_step` is called after each step with a function that returns the attributes of an estimator
-    fitted so far, and stops the fit by returning True.
-    """
+def fit(task: Task, rows: Rows, warm: FitState | None, on_step: OnStep | None = None) -> Fitted:
+    """Fit rows that can be read many times."""
     surveyed = survey(rows)
     dtype, names = task.make_units.dtype, task.make_units.names
     check_survey(surveyed, dtype, names, task.options, task.robust)
-
-    def fitted(state: FitState, options: Options) -> Fitted:
-        return task.fitted(task.stream(options, state, surveyed.tally))
 
     hook = None
     if on_step is not None:
 
         def hook(state: FitState) -> bool:
             options = replace(task.options, rank=int(state.model.s.shape[0]))
-            return on_step(lambda: fitted(state, options).attributes())
+            return on_step(lambda: Fitted.of(task, state, options, surveyed.tally).attributes())
 
     outcome = outcome_of(task, rows, surveyed, warm, hook)
     options, weighted = outcome.options, outcome.rows
     state = outcome.state if task.pairs is None else outcome.kept(MOST_KEPT)
-    result = fitted(with_row_count(state, surveyed.tally, options), options)
-    result = replace(result, pairs=outcome.report)
+    state = with_row_count(state, surveyed.tally, options)
+    result = replace(Fitted.of(task, state, options, surveyed.tally), pairs=outcome.report)
     if task.uncertainty and state.status is not Status.interrupted:
         try:
             robust = task.uncertainty == "robust"

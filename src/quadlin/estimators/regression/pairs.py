@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
+from quadlin.estimators.regression.tasks import Task
 from quadlin.explain.pair_report import DEVIANCE, PairReport, empty_report, report_of
 from quadlin.solve.composite.pair_composite import PairRequest, ProductPrior
 from quadlin.solve.composite.pair_labels import LabelOutcome, LabelPairs
@@ -20,9 +20,6 @@ from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.robust import fit_robustly
 from quadlin.solve.lowrank.types import FIXED, Status
 
-if TYPE_CHECKING:
-    from quadlin.estimators.regression.fitting import Task
-
 
 @dataclass(frozen=True)
 class Reported(PairOutcome):
@@ -31,7 +28,7 @@ class Reported(PairOutcome):
     report: PairReport | None = None  # None if none were looked for
 
     @classmethod
-    def of(cls, outcome: PairOutcome, task: "Task") -> "Reported":
+    def of(cls, outcome: PairOutcome, task: Task) -> "Reported":
         """Return an outcome with its report."""
         searched, joint, names = outcome.searched, outcome.joint, task.make_units.names
         if searched is None:
@@ -52,7 +49,7 @@ class Reported(PairOutcome):
         return state
 
 
-def pairs_first(task: "Task", rows: Rows, surveyed: Survey) -> tuple[PairStage, Reported | None]:
+def pairs_first(task: Task, rows: Rows, surveyed: Survey) -> tuple[PairStage, Reported | None]:
     """Look for pairs beside a linear model, before any rank is tried."""
     assert task.pairs is not None
     stage, outcome = first_stage(task.plan, task.pairs, rows, surveyed, not task.robust)
@@ -60,7 +57,7 @@ def pairs_first(task: "Task", rows: Rows, surveyed: Survey) -> tuple[PairStage, 
 
 
 def pairs_beside(
-    task: "Task", stage: PairStage, outcome: Reported, rows: Rows, surveyed: Survey
+    task: Task, stage: PairStage, outcome: Reported, rows: Rows, surveyed: Survey
 ) -> Reported:
     """Look for pairs beside a fit; return it with them, or as it was."""
     state, options, request = outcome.state, outcome.options, stage.request
@@ -78,7 +75,7 @@ def pairs_beside(
         return replace(outcome, state=replace(state, status=Status.interrupted))
 
 
-def _robust(task: "Task", start: Reported, rows: Rows, surveyed: Survey) -> Reported:
+def _robust(task: Task, start: Reported, rows: Rows, surveyed: Survey) -> Reported:
     """Keep the pairs that were chosen, and fit them and the rest by Huber's loss."""
     state, parts = start.state, start.state.parts
     assert parts is not None
@@ -105,7 +102,7 @@ def _robust(task: "Task", start: Reported, rows: Rows, surveyed: Survey) -> Repo
 
 
 def label_pairs(
-    task: "Task",
+    task: Task,
     rows: Rows,
     surveyed: Survey,
     warm: FitState | None,
@@ -117,7 +114,7 @@ def label_pairs(
     return Reported(outcome.state, outcome.options, rows, report=_report(outcome, task))
 
 
-def _report(outcome: LabelOutcome, task: "Task") -> PairReport | None:
+def _report(outcome: LabelOutcome, task: Task) -> PairReport | None:
     """Return the pairs as the search took them, and as they are beside the model with them."""
     search, tested = outcome.search, outcome.tested
     report = None if search is None else Reported.of(search, task).report

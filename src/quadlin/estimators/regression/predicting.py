@@ -5,18 +5,19 @@ from typing import Any
 
 import numpy as np
 from scipy.special import xlogy
+from scipy.stats import nbinom
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.messages import Message, warn
 from quadlin.core.moments import Moments
-from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.data.opening.dask_collections import lazily, lazily_with_std
 from quadlin.estimators.regression.explaining import Explaining
-from quadlin.estimators.rows.columns import NO_TARGET, as_source, blocks_to_predict
-from quadlin.estimators.rows.unseen_levels import warn_unseen
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.rows.columns import NO_TARGET, as_source, chunks_to_predict
+from quadlin.solve.fits.uncertainty import NORMAL, standard_errors_of
 
 
 class Predicting(Explaining):
@@ -47,20 +48,15 @@ class Predicting(Explaining):
         """
         check_is_fitted(self)
         fitted = self.fitted_
-        if return_std:
-            self._require_spread()
         if is_dask(X):
+            if return_std:
+                self._require_spread()
             fitted.columns.check_names(X)
             dtype = np.dtype(fitted.state.units.scale.dtype)
             return (lazily_with_std if return_std else lazily)(self.predict, X, dtype)
+        parts = ((y, std) for _, y, std in self.predict_chunks(X, return_std))  # chunks are large
+        y, std = zip(*parts, strict=True)
         xp = namespace(fitted.state.model.U)
-        y, std, bounded, limited = [], [], self.extrapolation == "clip", 0
-        for rows, inside in self._blocks(X, "predict"):
-            y.append(fitted.predict_mean(inside, bounded))
-            limited += self._n_limited(y[-1])
-            if return_std:
-                std.append(fitted.predict_std(rows, self.missing == "mean", bounded))
-        self._warn_limited(limited)
         return (xp.concat(y), xp.concat(std)) if return_std else xp.concat(y)
 
     def predict_chunks(
@@ -94,7 +90,7 @@ class Predicting(Explaining):
         if return_std:
             self._require_spread()
         limited = 0
-        for chunk, rows, inside in self._chunks(source):
+        for chunk, rows, inside in self._chunks(source, "predict"):
             fitted, bounded = self.fitted_, self.extrapolation == "clip"
             y, filled = fitted.predict_mean(inside, bounded), self.missing == "mean"
             limited += self._n_limited(y)
@@ -103,7 +99,7 @@ class Predicting(Explaining):
 
     def _n_limited(self, y: Array) -> int:
         """Return how many predictions were held at a bound."""
-        bounds = self.fitted_.prediction_bounds if self.extrapolation == "clip" else None
+        bounds = self.fitted_.trust.predictions if self.extrapolation == "clip" else None
         if bounds is None:
             return 0
         xp = namespace(y)
@@ -112,7 +108,7 @@ class Predicting(Explaining):
 
     def _warn_limited(self, count: int) -> None:
         """Warn of predictions that were held at a bound, if there are any."""
-        bounds = self.fitted_.prediction_bounds
+        bounds = self.fitted_.trust.predictions
         if count and bounds is not None:
             warn(
                 Message(
@@ -158,38 +154,26 @@ class Predicting(Explaining):
         """
         check_is_fitted(self)
         fitted, marks = self.fitted_, []
-        for X_block in blocks_to_predict(self, X, fitted.columns):
-            block = fitted.in_model_dtype(X_block, f"{type(self).__name__}.extrapolates")
-            marks.append(fitted.outside(block))
+        chunks = chunks_to_predict(self, X, fitted.columns)
+        for chunk in chunks:
+            rows = fitted.in_model_dtype(chunk.X, f"{type(self).__name__}.extrapolates")
+            marks.append(fitted.outside(rows))
         return namespace(marks[0]).concat(marks)
 
-    def _blocks(self, X: Any, method: str) -> Iterator[tuple[Array, Array]]:
-        """Yield rows block by block, as they are and as they are predicted.
+    def _chunks(self, X: Any, method: str) -> Iterator[tuple[Chunk, Array, Array]]:
+        """Yield rows chunk by chunk: the chunk, its rows, and these as they are predicted.
 
         `method` is named in errors. At the end there is a warning of rows far outside.
         """
         check_is_fitted(self)
         fitted, outside = self.fitted_, 0
-        for block in blocks_to_predict(self, X, fitted.columns):
-            rows = fitted.in_model_dtype(block, f"{type(self).__name__}.{method}")
-            inside, changed = self._trusted(rows)
-            outside += changed
-            yield rows, inside
-        _warn_outside(outside)
-
-    def _chunks(self, source: Source) -> Iterator[tuple[Chunk, Array, Array]]:
-        """Yield the rows of a source chunk by chunk, as they are and as they are predicted."""
-        check_is_fitted(self)
-        fitted, outside = self.fitted_, 0
-        fitted.columns.check_source(source)
-        for chunk in Rows.of(source).walk():
-            rows = fitted.in_model_dtype(chunk.X, f"{type(self).__name__}.predict")
+        chunks = chunks_to_predict(self, X, fitted.columns)
+        for chunk in chunks:
+            rows = fitted.in_model_dtype(chunk.X, f"{type(self).__name__}.{method}")
             inside, changed = self._trusted(rows)
             outside += changed
             yield chunk, rows, inside
         _warn_outside(outside)
-        if source.unseen:
-            warn_unseen(source.unseen)
 
 
 def _warn_outside(count: int) -> None:
@@ -280,3 +264,20 @@ def source_to_score(estimator: Any, X: Any, y: Any, weight: Any, targets: str) -
     if not source.has_target:
         raise ValueError(NO_TARGET)
     return source
+
+
+def interval(fitted: Fitted, mean: Array, std: Array, level: float) -> tuple[Array, Array]:
+    """Return the ends of intervals that contain new observations with probability `level`.
+
+    Targets are within as many standard deviations as Student's distribution says. Counts follow
+    Poisson's law with an uncertain mean, which has the quantiles of a negative binomial one.
+    """
+    left = NORMAL if fitted.law is None else fitted.law.left  # draws include what is not certain
+    reach = standard_errors_of(level, left)
+    if fitted.options.loss != "poisson":
+        return mean - reach * std, mean + reach * std
+    mean, variance = (np.asarray(a, dtype=np.float64) for a in (mean, std**2))
+    share = np.minimum(mean / variance, 1 - 1e-9)  # 1 is Poisson's law itself
+    size = mean * share / (1 - share)
+    low, high = (nbinom.ppf(tail, size, share) for tail in ((1 - level) / 2, (1 + level) / 2))
+    return low, high

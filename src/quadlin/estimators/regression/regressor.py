@@ -13,8 +13,7 @@ from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.data.columns.names import Name
 from quadlin.estimators.regression.base import SecondOrderModel
-from quadlin.estimators.regression.intervals import interval
-from quadlin.estimators.regression.predicting import d2_of, r2_of, source_to_score
+from quadlin.estimators.regression.predicting import d2_of, interval, r2_of, source_to_score
 from quadlin.estimators.regression.streaming import as_array
 
 

@@ -16,9 +16,9 @@ from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.data.columns.fields import given_fields
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Task
 from quadlin.estimators.regression.predicting import Predicting
 from quadlin.estimators.regression.tasks import (
+    Task,
     options_of,
     request_of,
     seed_of,
@@ -26,10 +26,10 @@ from quadlin.estimators.regression.tasks import (
     units_maker_of,
 )
 from quadlin.estimators.regression.trust import in_model_dtype
+from quadlin.estimators.rows.categories import warn_unseen
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.input_errors import check_weights
 from quadlin.estimators.rows.parameters import check_options, is_asked_for, is_auto
-from quadlin.estimators.rows.unseen_levels import warn_unseen
 from quadlin.storage import checkpointed_stream
 from quadlin.stream.stream import Stream
 
@@ -53,6 +53,7 @@ class Streaming(Predicting):
     loss: Any
     pairs: Any
     _opened: Callable[..., tuple[MemorySource | Source, Columns]]  # checked rows, their columns
+    adopt: Callable[[Fitted], None]
 
     @available_if(_can_stream)  # type: ignore[untyped-decorator]
     @unflagged
@@ -117,6 +118,7 @@ class Streaming(Predicting):
         checkpoint: Any,
     ) -> Self:
         """Learn from rows as they come."""
+        self._check_stream(fitted)
         if fitted is None:
             task = task_of(self, None, source, columns, seed_of(self))
             stream, fields = self._begun(task, source), tuple(task.make_units.fields)
@@ -124,14 +126,15 @@ class Streaming(Predicting):
             stream, fields = fitted.stream, fitted.fields
         caller = f"{type(self).__name__}.partial_fit"
         if isinstance(source, MemorySource):
-            chunk = Chunk(in_model_dtype(source.X, caller, stream), source.y, source.weight)
+            X = in_model_dtype(source.X, caller, *stream.takes)
+            chunk = Chunk(X, source.y, source.weight)
             self.adopt(Fitted(stream.fed(chunk), columns, fields))
             return self
         with checkpointed_stream(checkpoint, source, self, stream, columns.names_in) as keeper:
             for chunk in keeper.rest(Rows.of(source)):
                 check_weights(Tally.of(chunk), source.dtype)
                 with keeper.feeding():
-                    X = in_model_dtype(chunk.X, caller, keeper.stream)
+                    X = in_model_dtype(chunk.X, caller, *keeper.stream.takes)
                     keeper.stream = keeper.stream.fed(replace(chunk, X=X))
                 if keeper.stream.n_rows:
                     self.adopt(Fitted(keeper.stream, columns, fields))
@@ -142,31 +145,33 @@ class Streaming(Predicting):
             warn_unseen(source.unseen, learns=True)
         return self
 
+    def _check_stream(self, fitted: Fitted | None) -> None:
+        """Refuse streams that cannot begin, or go on; subclasses override it."""
+
     def _with_levels(self, fitted: Any, X: Any) -> tuple[Any, Any]:
         """Return what goes on, and its rows, where these may have new levels."""
         return fitted, X
 
     def _begun(self, task: Task, source: MemorySource | Source) -> Stream:
         """Return the stream that learns rows such as those of a source."""
-        return task.stream(task.options)
+        return task.new_stream()
 
     def _refuse_changes(self, fitted: Fitted) -> None:
         """Refuse options that define the model and are not those it began with."""
-        began, d = fitted.stream.options, len(fitted.names)
+        stream, d = fitted.stream, len(fitted.names)
         options, maker = options_of(self, d), units_maker_of(self, fitted.names, None, ())
         changed = {
-            name: getattr(options, name) != getattr(began, name)
+            name: getattr(options, name) != getattr(stream.options, name)
             for name in ("rank", "alpha", "fit_linear", "fit_intercept", "psd")
         }
         # Pairs that `fit` has found became part of M, whose rank the stream goes on with.
-        state = fitted.stream.state  # that of an incomplete batch would cost a step, or a fit
+        state = stream.state  # that of an incomplete batch would cost a step, or a fit
         with_pairs = state is not None and state.parts is not None
         changed["rank"] = changed["rank"] and not (is_auto(self.rank) or with_pairs)
         changed["alpha"] = changed["alpha"] and not is_auto(self.alpha)
-        if is_asked_for(self.pairs) and fitted.stream.pairs is not None:
-            changed["pairs"] = request_of(self, fitted.columns, True) != fitted.stream.pairs
-        before = fitted.stream.make_units.diagonal
-        changed["diagonal"] = list(maker.diagonal) != list(before)
+        if is_asked_for(self.pairs) and stream.pairs is not None:
+            changed["pairs"] = request_of(self, fitted.columns, True) != stream.pairs
+        changed["diagonal"] = list(maker.diagonal) != list(stream.make_units.diagonal)
         if not isinstance(self.fields, str) and fitted.columns.encoder is None:
             given = given_fields(self.fields, fitted.names)
             changed["fields"] = [[*f] for f in given] != [[*f] for f in fitted.fields]

@@ -1,6 +1,8 @@
 """From an estimator's parameters, also those of pairs, to what the solver is asked for."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from numbers import Integral
 from typing import Any
@@ -12,20 +14,111 @@ from sklearn.utils import check_random_state
 from quadlin.core.arrays import is_numpy
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.losses import LINKED
+from quadlin.core.model import degrees_of_freedom
+from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.data import Source
-from quadlin.data.columns.encoder import text_columns
+from quadlin.data.columns.encoder import TableEncoder, text_columns
 from quadlin.data.columns.fields import check_one_hot, fields_among, given_fields
 from quadlin.data.columns.names import Name, positions_of
-from quadlin.estimators.regression.fitting import Task
 from quadlin.estimators.rows.columns import Columns
-from quadlin.estimators.rows.parameters import alphas, is_asked_for, is_auto
+from quadlin.estimators.rows.parameters import alphas, is_auto
 from quadlin.solve.composite.pair_composite import PairRequest
-from quadlin.solve.lowrank.types import Automatic, Options
-from quadlin.solve.pairs.pair_regression import MOST_FEATURES
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan
+from quadlin.solve.pairs.pair_regression import MOST_FEATURES, MOST_TANGENT
+from quadlin.solve.pairs.pair_search import MOST_PAIRS
+from quadlin.stream.memory import (
+    pair_numbers,
+    refuse_pairs_with_strict,
+    refuse_with_strict,
+    rows_within,
+)
+from quadlin.stream.stream import FIRST_ROWS, Stream
 
 AUTO_FEATURES = 1000  # up to which pairs are looked for by default
+BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
+BATCH_ELEMENTS = 1 << 25  # and at most this many entries
+PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen
+
+
+@dataclass(frozen=True)
+class Task:
+    """What an estimator wants to learn from rows of these columns."""
+
+    options: Options
+    make_units: UnitsMaker
+    columns: Columns
+    seed: int
+    batch_size: int | str = "auto"
+    max_memory: int | str = "auto"
+    automatic: Automatic = FIXED
+    robust: bool = False
+    uncertainty: bool | str = False  # or "robust"
+    pairs: PairRequest | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """Return how rows are fitted by least squares."""
+        return Plan(self.options, self.make_units, self.seed, self.automatic)
+
+    def new_stream(self) -> Stream:
+        """Return a stream that has no rows yet."""
+        options, automatic, pairs, strict = self.options, self.automatic, self.pairs, False
+        size, most = self._batch_sizes(options.rank)
+        if self.max_memory != "auto":
+            d = len(self.make_units.names)
+            least = FIRST_ROWS * degrees_of_freedom(d, options.rank, **options.parts)
+            room = self._room(pairs)
+            if pairs is not None and room < least:
+                refuse_pairs_with_strict(pairs)
+                room, pairs = self._room(None), None
+            strict = room < least
+            if strict:
+                refuse_with_strict(options)
+                automatic = FIXED  # the rank is a provisional one, and there is no penalty
+            else:
+                size, most = min(size, room), min(most, room)
+        choices = (automatic, strict, pairs)
+        return Stream(options, size, most, self.make_units, self.seed, None, *choices)
+
+    def stream_after(self, state: FitState, options: Options, tally: Tally) -> Stream:
+        """Return a stream that goes on from a fit to so many rows."""
+        pairs = self.pairs if state.running is not None else None
+        sizes, seed = self._batch_sizes(options.rank), self.seed
+        return Stream(options, *sizes, self.make_units, seed, state, pairs=pairs, tally=tally)
+
+    def _batch_sizes(self, rank: int) -> tuple[int, int]:
+        """Return the number of rows of a batch, and the most that a first batch may have."""
+        if self.batch_size != "auto":
+            return int(self.batch_size), int(self.batch_size)
+        d = len(self.make_units.names)
+        most = max(2, BATCH_ELEMENTS // d)
+        return max(2, min(BATCH_PER_PARAMETER * (rank + 1) * d, most)), most
+
+    def _room(self, pairs: PairRequest | None) -> int:
+        """Return how many rows of a first batch `max_memory` has room for."""
+        d, more = len(self.make_units.names), 0
+        if pairs is not None:
+            rank = min(self.options.rank, MOST_TANGENT // d)
+            more = pair_numbers(d, rank, len(pairs.given or ()) or pairs.most or MOST_PAIRS)
+        return rows_within(self.max_memory, self.options, d, bool(self.automatic), more)
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A model of rows that were all there, and the task that a stream could go on with."""
+
+    current: FitState
+    chosen: Options  # rank and penalties as given or chosen
+    tally: Tally  # of the rows
+    task: Task
+
+    @cached_property
+    def stream(self) -> Stream:
+        """Return a stream that goes on from here."""
+        return self.task.stream_after(self.current, self.chosen, self.tally)
 
 
 def is_sparse(source: MemorySource | Source) -> bool:
@@ -39,12 +132,15 @@ def request_of(estimator: Any, columns: Columns, sparse: bool) -> PairRequest | 
     By default they are looked for where the rank is chosen as well, since a rank that is given is
     the rank of M.
     """
+    pairs, hierarchy = estimator.pairs, estimator.hierarchy
+    if pairs is None:
+        return None
     names = columns.names
-    pairs, hierarchy, d = estimator.pairs, estimator.hierarchy, len(names)
-    if not is_asked_for(pairs):
+    d = len(names)
+    if is_auto(pairs):
         plain = estimator.fit_linear and estimator.fit_intercept and estimator.polish
         plain = plain and estimator.loss != "poisson"
-        looks = is_auto(pairs) and is_auto(estimator.rank) and plain and not estimator.psd
+        looks = is_auto(estimator.rank) and plain and not estimator.psd
         looks = looks and 2 <= d <= AUTO_FEATURES
         return PairRequest(hierarchy=hierarchy, asked=False) if looks else None
     if isinstance(pairs, Integral):
@@ -71,9 +167,6 @@ def _positions(
     return [(min(i, j), max(i, j)) for i, j in product(first, second)]
 
 
-PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen
-
-
 def task_of(
     estimator: Any,
     rows: Rows | None,
@@ -82,10 +175,11 @@ def task_of(
     seed: int,
 ) -> Task:
     """Return what an estimator wants to learn from rows; `rows` is None in a stream."""
-    fields = _fields_of(estimator, rows, source, columns)
+    names = columns.names
+    fields = _fields_of(estimator, rows, source, columns.encoder, names)
     return Task(
-        options_of(estimator, source.width),
-        units_maker_of(estimator, columns.names, source.dtype, fields),
+        options_of(estimator, len(names)),
+        units_maker_of(estimator, names, source.dtype, fields),
         columns,
         seed,
         estimator.batch_size,
@@ -133,14 +227,18 @@ def units_maker_of(
 
 
 def _fields_of(
-    estimator: Any, rows: Rows | None, source: MemorySource | Source, columns: Columns
+    estimator: Any,
+    rows: Rows | None,
+    source: MemorySource | Source,
+    encoder: TableEncoder | None,
+    names: Sequence[str],
 ) -> tuple[np.ndarray, ...]:
     """Return the positions of the features of each field."""
     fields = estimator.fields
-    if columns.encoder is not None:
+    if encoder is not None:
         if fields not in ("auto", None):
             raise ValueError("Each text column is already a field: leave `fields` at its default.")
-        return columns.encoder.fields
+        return encoder.fields
     if isinstance(fields, str):
         if isinstance(source, Source) and len(source.fields):
             return source.fields
@@ -150,10 +248,10 @@ def _fields_of(
         some = None
         if isinstance(source, MemorySource):
             some = Chunk(source.X, source.y, source.weight)
-        return fields_among(rows.reduce, source.width, some)
-    given = given_fields(fields, columns.names)
+        return fields_among(rows.reduce, len(names), some)
+    given = given_fields(fields, names)
     if rows is not None and given:
-        check_one_hot(rows.reduce, given, columns.names)
+        check_one_hot(rows.reduce, given, names)
     return given
 
 

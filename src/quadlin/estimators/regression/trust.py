@@ -2,15 +2,20 @@
 
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.arrays import Array, namespace, unflagged
 from quadlin.core.pieces import with_data
-from quadlin.solve.fits.fit_state import FitState, trusted_predictions, trusted_range
+from quadlin.solve.fits.fit_state import (
+    FitState,
+    is_exact,
+    trusted_predictions,
+    trusted_range,
+)
 from quadlin.solve.lowrank.types import Options
-from quadlin.stream.stream import Stream
 
 Bounds = tuple[Array, Array]
 
@@ -22,6 +27,7 @@ class Trust:
     features: Bounds | None
     far: Bounds | None  # values beyond these are far outside, however many rows the model had
     predictions: tuple[float, float] | None
+    is_exact: bool  # whether many rows were fitted without an error: then nothing is clipped
 
     def outside(self, X: Array) -> Array:
         """Tell which rows have a feature beyond its bounds; zeros of sparse rows never are."""
@@ -30,7 +36,7 @@ class Trust:
     @unflagged
     def clipped(self, X: Array) -> tuple[Array, int]:
         """Return rows with each feature within its bounds, and how many rows lie far outside."""
-        if self.features is None or not X.shape[0]:
+        if self.is_exact or self.features is None or not X.shape[0]:
             return X, 0
         xp = namespace(X)
         low, high = (xp.astype(bound, X.dtype) for bound in self.features)
@@ -54,8 +60,8 @@ class Trust:
 
 
 @unflagged
-def trust_of(state: FitState, options: Options, n_rows: int) -> Trust:
-    """Return how far the model of a state is trusted.
+def trust_of(state: FitState, options: Options, n_rows: int, may_be_exact: bool) -> Trust:
+    """Return how far the model of a state is trusted; an exact one predicts without limits.
 
     Linear terms grow only as their features do. Squares and products may be absurd at a row that is
     not even far outside in any of its features, if these are correlated: their predictions have
@@ -63,11 +69,13 @@ def trust_of(state: FitState, options: Options, n_rows: int) -> Trust:
     """
     lines = state.model.s.shape[0] == 0 and options.loss != "poisson"
     rows_per_parameter = n_rows / max(1, state.n_parameters(options))
-    bounded = not lines and options.loss in ("squared", "huber")
+    exact = may_be_exact and options.loss == "squared" and is_exact(state, options, n_rows)
+    bounded = not (lines or exact) and options.loss in ("squared", "huber")
     return Trust(
         trusted_range(state.features, lines, rows_per_parameter),
         trusted_range(state.features, lines, inf),
         trusted_predictions(state.target) if bounded else None,
+        exact,
     )
 
 
@@ -85,9 +93,8 @@ def _beyond(X: Array, bounds: Bounds | None) -> Array:
 
 
 @unflagged
-def in_model_dtype(X: Array, caller: str, stream: Stream) -> Array:
-    """Return rows in the dtype of a stream's model; refuse those of another namespace or device."""
-    example, dtype = stream.example, stream.make_units.dtype
+def in_model_dtype(X: Array, caller: str, example: Array, dtype: Any) -> Array:
+    """Return rows in a dtype; refuse those of another namespace or device than the example."""
     xp, device = namespace(X), "cpu" if issparse(X) else X.device
     if example is not None and (xp, device) != (namespace(example), example.device):
         raise ValueError(

@@ -17,13 +17,21 @@ from quadlin.core.moments import Tally, whole_unit
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Task
+from quadlin.estimators.regression.fitting import Job
+from quadlin.estimators.regression.tasks import FitResult
 
 NOT_WHOLE = -1
 MANY = 1.5  # times the number of rows: weights that count so many are worth a word
 
 
-def count_share(rows: Rows, source: MemorySource | Source) -> float:
+def with_counting_weights(job: Job) -> tuple[Job, float]:
+    """Return rows whose weights count rows, and the factor that makes them so."""
+    share = _count_share(job.rows, job.source)
+    rows, source = _reweighted(job.rows, job.source, share)
+    return replace(job, rows=rows, source=source), share
+
+
+def _count_share(rows: Rows, source: MemorySource | Source) -> float:
     """Return the factor by which weights count rows; one pass, if there may be weights."""
     if isinstance(source, MemorySource) and source.weight is None and rows.values is None:
         return 1.0
@@ -51,7 +59,7 @@ def _whole_unit(chunk: Chunk) -> tuple[int, Tally]:
     return NOT_WHOLE if unit is None else unit, Tally.of(chunk)
 
 
-def reweighted(
+def _reweighted(
     rows: Rows, source: MemorySource | Source, share: float
 ) -> tuple[Rows, MemorySource | Source]:
     """Return rows whose weights are multiplied by a number."""
@@ -67,11 +75,12 @@ def reweighted(
     return rows.reweighted(np.full(n, share)), source
 
 
-def in_given_weights(task: Task, fitted: Fitted, share: float) -> Fitted:
+def in_given_weights(fitted: Fitted, share: float) -> Fitted:
     """Return a fit of rows whose weights were multiplied as one of the weights that were given."""
     if share == 1:
         return fitted
-    state, tally = fitted.state, fitted.stream.tally
+    assert isinstance(fitted.learned, FitResult)
+    state, tally = fitted.state, fitted.learned.tally
     features, target = (
         replace(moments, weight=moments.weight / share)
         for moments in (state.features, state.target)
@@ -82,4 +91,5 @@ def in_given_weights(task: Task, fitted: Fitted, share: float) -> Fitted:
     tally = replace(
         tally, weight=tally.weight / share, squared_weight=tally.squared_weight / share**2
     )
-    return replace(fitted, stream=task.stream(options, state, tally))
+    learned = replace(fitted.learned, current=state, chosen=options, tally=tally)
+    return replace(fitted, learned=learned)

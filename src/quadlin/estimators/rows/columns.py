@@ -27,9 +27,9 @@ from quadlin.estimators.rows.categories import (
     learned_encoder,
     refuse_undeclared,
     separators_in,
+    warn_unseen,
 )
 from quadlin.estimators.rows.input_errors import check_weights
-from quadlin.estimators.rows.unseen_levels import warn_unseen
 from quadlin.estimators.rows.validation import (
     checked_weight,
     float_types,
@@ -213,7 +213,8 @@ def checked(
         fill = array_fill(X, names, weight) if fill is None else fill
         X = filled(X, fill, names)
     chunk = Chunk(X, y, weight)
-    check_weights(Tally.of(chunk), X.dtype)
+    if weight is not None:
+        check_weights(Tally.of(chunk), X.dtype)
     if columns is None:
         names_in = getattr(draft, "feature_names_in_", None)
         columns = Columns(draft.n_features_in_, names_in, encoder, fill)
@@ -234,13 +235,12 @@ def _categories(estimator: Any, X: Any, columns: Columns | None) -> Collection[A
     return text_columns(columns.encoder)
 
 
-def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Array]:
-    """Yield rows to predict, checked and encoded, a block at a time."""
+def chunks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Chunk]:
+    """Yield rows to predict, checked and encoded, a chunk at a time."""
     if isinstance(X, Source) or is_dask(X):
         source = X if isinstance(X, Source) else as_source(X, None, None, columns, estimator)
         columns.check_source(source)
-        for chunk in Rows.of(source).walk():
-            yield chunk.X
+        yield from Rows.of(source).walk()
         if source.unseen:
             warn_unseen(source.unseen)
         return
@@ -256,8 +256,7 @@ def blocks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Arra
         X = validated_numbers(estimator, X, may_be_missing=fill is not None, reset=False)
         X = canonical(X) if issparse(X) else X
         X = X if fill is None else filled(X, fill, columns.names)
-    for chunk in Rows.of(MemorySource(X)).walk():
-        yield chunk.X
+    yield from Rows.of(MemorySource(X)).walk()
 
 
 def encoded(

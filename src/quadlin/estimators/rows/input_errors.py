@@ -187,7 +187,7 @@ def warn_of_ratings(columns: "Columns", fields: Any, rows: Rows, source: Any, ma
     """Warn where rows are ratings, which the class `machine` fits better."""
     if not isinstance(source, MemorySource):
         return
-    first = min(FIRST_ROWS, source.rows)
+    first = min(FIRST_ROWS, source.y.shape[0])
     if len(np.unique(to_numpy(source.y[:first]))) > MOST_GRADES:
         return
     if len(columns.number_names) + len(fields) > MOST_COLUMNS:

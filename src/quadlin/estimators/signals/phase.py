@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from quadlin.core.arrays import unflagged
 from quadlin.core.messages import Message, Option
-from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
+from quadlin.estimators.regression.base import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.rows.validation import checked_weight, float_types, validated
 from quadlin.estimators.signals.intensities import (

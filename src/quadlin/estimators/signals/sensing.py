@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import unflagged
-from quadlin.estimators.regression.attributes import no_model_yet, raise_or_warn
+from quadlin.estimators.regression.base import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.rows.validation import float_types, refuse_missing_targets
 from quadlin.estimators.signals.background import Explanation, warn_of_background

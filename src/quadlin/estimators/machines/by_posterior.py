@@ -1,0 +1,187 @@
+"""Machines by the posterior of the levels of fields: which options, rows and streams have one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from quadlin.core.arrays import is_numpy
+from quadlin.core.chunks import MemorySource
+from quadlin.core.messages import Message, Option, warn
+from quadlin.data import Source, is_dask
+from quadlin.data.columns.grown_levels import joint, places, with_levels_of
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.tasks import BATCH_ELEMENTS, BATCH_PER_PARAMETER, Task
+from quadlin.estimators.rows.parameters import is_asked_for, is_auto
+from quadlin.solve.fields.field_result import AUTO_RANK
+from quadlin.stream.field_stream import FieldStream
+from quadlin.stream.stream import FIRST_ROWS, Stream
+
+NOT_FIELDS = Message(
+    "{draws=} needs rows that fit into memory (1 GB of numbers), with at least two one-hot fields "
+    "(columns of categories), in which every other column follows the level of one of "
+    "them. Give only such columns, or leave {draws=} out."
+)
+NOT_A_STREAM = Message("{draws=} needs rows in memory: use `fit`, or leave {draws=} out.")
+
+NO_MORE_ROWS = (
+    "partial_fit cannot go on from this machine: `fit` learned a distribution of each level from "
+    "all its rows, and did not keep the sums that a stream goes on with. Call `fit` with the old "
+    "and the new rows together; or learn all rows by partial_fit, beginning with a clone."
+)
+NUMBERS = 8  # (k + 1)×(k + 1) matrices per level that inference holds at a time, at most
+BYTES = 8
+NO_ROOM = Message(
+    "{max_memory=} has no room for a batch of rows of categories, so partial_fit learns them by "
+    "least squares without a penalty, which predicts worse where levels, such as users and items, "
+    "have few rows. Raise {max_memory=} if you can."
+)
+
+
+class ByPosterior:
+    """A machine that learns rows of one-hot fields by the posterior of their levels, if it can."""
+
+    diagonal: Any = "zero"  # not a parameter
+    draws: int | None
+
+    def _fitted_by_posterior(
+        self, fields: Sequence[np.ndarray], fit: Callable[[], Fitted | None]
+    ) -> Fitted | None:
+        """Return what `fit` makes of the rows; None if the options or the rows need least squares.
+
+        `fit` returns None for rows that are not made of one-hot fields.
+        """
+        if self.draws is not None:
+            _check_draws(self)
+        elif not has_posterior(self):
+            _warn_of_another_model(self, fields)
+            return None
+        fitted = fit()
+        if fitted is None and self.draws is not None:
+            raise ValueError(NOT_FIELDS)
+        return fitted
+
+    def _check_stream(self, fitted: Fitted | None) -> None:
+        """Refuse draws, and to go on from the posterior of a fit."""
+        if self.draws is not None:
+            raise ValueError(NOT_A_STREAM)
+        if fitted is not None and fitted.noise is not None:
+            raise ValueError(NO_MORE_ROWS)
+
+    def _begun(self, task: Task, source: MemorySource | Source) -> Stream:
+        """Return a stream by the posterior of levels, where that may be possible."""
+        plain, fields = task.new_stream(), task.make_units.fields
+        numbers = isinstance(source, Source) or is_numpy(source.X)
+        if len(fields) < 2 or not numbers or not has_posterior(self):
+            return plain
+        per_parameter = BATCH_PER_PARAMETER if task.batch_size == "auto" else 0
+        most = _most_rows(task)
+        if most < FIRST_ROWS * (_rank(task) + 1) * len(task.make_units.names):
+            warn(NO_ROOM)
+            return plain
+        return FieldStream.of(plain, per_parameter, most)
+
+
+def has_posterior(estimator: Any) -> bool:
+    """Tell whether the options leave penalties to be learned, and ask for no other model."""
+    labels = estimator.loss == "logistic"  # whose standard errors are those of Newton's optimum
+    learns = is_auto(estimator.alpha) and not (labels and estimator.uncertainty)
+    wrong = [option.name for option in _contradictions(estimator)]
+    return learns and wrong == (["loss"] if _is_reweighted(estimator) else [])
+
+
+def _is_reweighted(estimator: Any) -> bool:
+    """Tell whether Huber's loss is that of a posterior, which has no standard errors."""
+    return bool(estimator.loss == "huber" and not estimator.uncertainty)
+
+
+def _warn_of_another_model(estimator: Any, fields: Sequence[np.ndarray]) -> None:
+    """Warn where an option alone keeps rows of several fields from being fitted by a posterior."""
+    asked = [
+        (Option("psd", True), estimator.psd),
+        (Option("loss", "huber"), estimator.loss == "huber"),
+        (Option("uncertainty", True), estimator.loss == "logistic" and estimator.uncertainty),
+    ]
+    wrong = [option for option, given in asked if given]
+    if wrong and is_auto(estimator.alpha) and len(fields) > 1 and not is_asked_for(estimator.pairs):
+        warn(
+            Message(
+                "{option} asks for another model than the posterior of each level, so rank and "
+                "penalties are chosen by least squares, which takes longer and predicts worse "
+                "where levels, such as users and items, have few rows. Leave it out, or compare "
+                "both on rows that were held out.",
+                option=wrong[0],
+            )
+        )
+
+
+def _check_draws(estimator: Any) -> None:
+    """Refuse draws that cannot be taken, and options that they cannot be combined with."""
+    draws = estimator.draws
+    if not isinstance(draws, Integral) or isinstance(draws, bool) or draws < 2:
+        raise ValueError(Message("{draws=} must be None or a whole number ≥ 2.", draws=draws))
+    wrong = _contradictions(estimator)
+    if estimator.uncertainty:
+        wrong.append(Option("uncertainty", True))
+    if not is_auto(estimator.alpha):
+        wrong.append(Option("alpha", estimator.alpha))
+    if wrong:
+        raise ValueError(
+            Message(
+                "{draws=} cannot be combined with {other}. Leave one of them out.", other=wrong[0]
+            )
+        )
+
+
+def _contradictions(estimator: Any) -> list[Option]:
+    """Return the options that ask for another model than the one that has a posterior here."""
+    asked = [
+        (Option("loss", estimator.loss), estimator.loss in ("huber", "poisson")),
+        (Option("psd", True), estimator.psd),
+        (Option("fit_linear", False), not estimator.fit_linear),
+        (Option("fit_intercept", False), not estimator.fit_intercept),
+        (Option("polish", False), not estimator.polish),
+        (Option("pairs", estimator.pairs), is_asked_for(estimator.pairs)),  # perhaps a list
+    ]
+    return [option for option, wrong in asked if wrong]
+
+
+def _rank(task: Task) -> int:
+    return AUTO_RANK if task.automatic.rank else task.options.rank
+
+
+def _most_rows(task: Task) -> int:
+    """Return how many rows of a batch there is room for; their entries are an index and a value."""
+    entries = task.columns.n_features_in if task.columns.encoder is not None else 0
+    entries = entries or len(task.make_units.fields) + 1
+    if task.max_memory == "minimal":
+        return 0
+    if isinstance(task.max_memory, str):
+        return BATCH_ELEMENTS // entries
+    levels = NUMBERS * BYTES * (_rank(task) + 1) ** 2 * len(task.make_units.names)
+    return max(0, int(task.max_memory) - levels) // (2 * BYTES * (entries + 2))
+
+
+def with_levels(fitted: Fitted, X: Any) -> tuple[Fitted, Any]:
+    """Return a machine that knows the levels of new rows too, and the rows, encoded by all."""
+    encoder, stream = fitted.columns.encoder, fitted.learned
+    if encoder is None or not isinstance(stream, FieldStream):
+        return fitted, X
+    if isinstance(X, Source):
+        if X.encoder is None or X.encoder.input_names != encoder.input_names:
+            return fitted, X  # which is refused
+        grown = joint(encoder, X.encoder)
+        reader: Any = X.reader
+        X = replace(X, reader=replace(reader, encoder=grown))
+    elif is_dask(X):
+        return fitted, X
+    else:
+        grown = with_levels_of(encoder, X)
+    if grown is encoder:
+        return fitted, X
+    maker = replace(stream.make_units, names=list(grown.names), fields=grown.fields)
+    columns = replace(fitted.columns, encoder=grown)
+    moved = stream.grown(maker, places(encoder, grown))
+    return replace(fitted, learned=moved, columns=columns, fields=grown.fields), X
