@@ -146,7 +146,7 @@ def test_means_of_counts_are_held_in_the_graph_as_well():
 def test_a_column_with_the_name_of_the_output_is_refused_in_words():
     frame = table(200).rename({"age": "y"})
     model = SecondOrderRegressor(rank=1, random_state=0, alpha=0.0).fit(frame, np.arange(200.0))
-    with pytest.raises(ValueError, match="Rename it"):
+    with pytest.raises(ValueError, match="Rename the column"):
         to_onnx(model)
 
 

@@ -153,5 +153,5 @@ def test_a_stream_of_labels_that_keeps_no_row_has_no_room_for_pairs():
     X, y = drawn(300)
     model = SecondOrderClassifier(max_memory="minimal", random_state=0)
     assert streamed(model, X, y, []).pairs_ is None
-    with pytest.raises(ValueError, match="has no room for"):
+    with pytest.raises(ValueError, match="needs more memory than"):
         streamed(SecondOrderClassifier(pairs=2, max_memory="minimal"), X, y, [])

@@ -182,7 +182,7 @@ def test_a_stream_that_keeps_no_row_does_not_search_and_refuses_pairs_in_words()
     X, y = drawn(300)
     assert streamed(X, y, [], rank=1, max_memory="minimal").pairs_ is None
     assert streamed(X, y, [], max_memory="minimal").pairs_ is None
-    with pytest.raises(ValueError, match="has no room for"):
+    with pytest.raises(ValueError, match="needs more memory than"):
         streamed(X, y, [], pairs=2, max_memory="minimal")
 
 

@@ -86,7 +86,9 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         if hasattr(estimator, "best_estimator_"):
             inside = " Save its best_estimator_."
         elif hasattr(estimator, "steps"):
-            inside = " Save its last step, pipeline[-1], and prepare the rows as the others do."
+            inside = (
+                " Save its last step, pipeline[-1], and apply the other steps to the rows yourself."
+            )
         raise TypeError(f"{name} cannot be saved; {', '.join(ESTIMATORS)} can.{inside}")
     refuse_pickle_name(path)
     check_is_fitted(estimator)

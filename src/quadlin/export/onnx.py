@@ -80,7 +80,7 @@ def to_onnx(
         raise ValueError(
             Message(
                 "The predictions are means over draws, which an ONNX graph cannot hold. Fit "
-                "without {draws=}: the graph of the variational fit is a plain model."
+                "without {draws=}: the variational fit can be exported."
             )
         )
     state, encoder, fill = fitted.state, fitted.columns.encoder, fitted.columns.fill
@@ -196,7 +196,7 @@ def _encoded(graph: "_Graph", encoder: TableEncoder, fill: dict[str, float] | No
     bad = [name for name in encoder.input_names if name in TAKEN or name.startswith("quadlin/")]
     if bad:
         raise ValueError(
-            f"A column is called {bad[0]!r}, a name with a meaning in the graph. Rename it."
+            f"The column name {bad[0]!r} has a special meaning in the graph. Rename the column."
         )
     if encoder.separators:
         name = next(iter(encoder.separators))

@@ -47,8 +47,8 @@ def params_record(estimator: Any) -> dict[str, JSON]:
         except TypeError:
             record[name] = None
             warn(
-                f"The parameter {name}={value!r} is neither a number nor text nor a list of them. "
-                f"It is saved as {name}=None; set it again after loading."
+                f"The parameter {name}={value!r} is not a number, text or a list of these. It is "
+                f"saved as {name}=None; set it again after loading."
             )
     return record
 

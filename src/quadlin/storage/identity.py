@@ -23,8 +23,8 @@ def refuse_other_fit(path: Any, recorded: dict[str, Any], identity: dict[str, An
     different = [name for name in identity if recorded.get(name) != identity[name]]
     if different:
         raise CheckpointError(
-            f"{path} belongs to a fit with other {' and '.join(different)}. Use the same ones "
-            "again, or delete the file to start again. A fit that has ended no longer needs it."
+            f"{path} belongs to a fit with other {' and '.join(different)}. Use the same as "
+            "before, or delete the file to start again. A completed fit no longer needs it."
         )
 
 

@@ -92,9 +92,9 @@ def checkpointed(
     if identity["rows"] is None:
         raise CheckpointError(
             Message(
-                "A checkpoint must be able to recognise its rows, and those of an iterator, a "
-                "lazy query or a dataset have no identity. Write them to a file, or fit "
-                "without {checkpoint=}."
+                "A checkpoint must be able to recognise its rows, which is impossible for an "
+                "iterator, a lazy query or a dataset. Write the rows to a file, or fit without "
+                "{checkpoint=}."
             )
         )
     journal = Journal(path, identity, seed, rows.width, rows.y)

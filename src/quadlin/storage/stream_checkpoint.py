@@ -44,7 +44,8 @@ class StreamCheckpoint:
                 yield chunk if first == 0 else chunk.between(first, n)
         if done < skip:
             raise CheckpointError(
-                f"{self.path} was written after more rows than there are now. {START_AGAIN}"
+                f"{self.path} was written by a stream that had read more rows than there are now. "
+                f"{START_AGAIN}"
             )
 
     def _compare(self, chunk: Chunk, first: int, skip: int) -> None:

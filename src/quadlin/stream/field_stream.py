@@ -32,8 +32,8 @@ from quadlin.stream.verdict import shortened
 
 START = 1000  # rows, after which it is first asked whether a first batch is long enough
 BY_LEAST_SQUARES = (
-    "partial_fit learns these rows by least squares, since levels alone do not describe them (a "
-    "column follows no user, item or other category, or there is no noise). Where levels have few "
+    "partial_fit learns these rows by least squares, because some column does not depend on a "
+    "user, an item or another category alone, or because there is no noise. If levels have few "
     "rows, leave such columns out."
 )
 

@@ -63,7 +63,7 @@ def refuse_pairs_with_strict(pairs: PairRequest) -> None:
     if pairs.asked:
         raise ValueError(
             Message(
-                "{pairs=} needs a first batch of rows and the matrix of a regression in memory, "
-                "which {max_memory=} has no room for. Raise {max_memory=}, or leave {pairs=} out."
+                "{pairs=} needs more memory than {max_memory=} allows: a first batch of rows, and "
+                "the matrix of a regression. Raise {max_memory=}, or leave {pairs=} out."
             )
         )

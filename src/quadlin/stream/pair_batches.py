@@ -78,8 +78,8 @@ def gather_pairs(pending: PairPending | None, chunk: Chunk, running: RunningPair
     gram, loss = running.sums(rows)
     if not np.isfinite(gram).all():
         raise ValueError(
-            "Some rows are so far from all earlier ones that their products cannot be squared. "
-            "Look for wrong units or typing errors in X and y."
+            "The products of some rows, which are far from all earlier rows, are too large to be "
+            "squared. Look for wrong units or typing errors in X and y."
         )
     new = PairPending(chunk.X.shape[0], gram, *moments_of(rows), loss)
     return new if pending is None else pending + new

@@ -8,7 +8,6 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.moments import Tally
-from quadlin.solve.fields.running_levels import RunningLevels
 from quadlin.stream.field_stream import FieldStream
 from quadlin.stream.row_sample import Buffer
 from quadlin.stream.state import (
@@ -20,47 +19,40 @@ from quadlin.stream.state import (
 )
 from quadlin.stream.stream import Stream
 
+# What a stream and its state both have, under the same names.
+SHARED = (
+    *("options", "batch_size", "goal", "first_limit", "seed", "pending", "automatic", "strict"),
+    *("start", "since", "verdict", "proven", "pairs", "pair_pending"),
+)
+
 
 def state_of(stream: Stream) -> StreamState:
     """Return the state of a stream, including what it learned from an incomplete batch."""
-    current, waiting = stream.current, None
-    of_fields: tuple[int, int, RunningLevels | None] | tuple[()] = ()
+    current, waiting, state, tally = stream.current, None, stream.state, stream.tally
+    of_fields: dict[str, Any] = {}
     if isinstance(stream, FieldStream):
-        of_fields = (stream.per_parameter, stream.most_rows, stream.levels)
+        of_fields = {
+            name: getattr(stream, name) for name in ("per_parameter", "most_rows", "levels")
+        }
+        if state is not None:
+            state = replace(state, model=current.model)  # its own is that of the levels
     if stream.state is None or stream.waiting.rows:
         source = stream.waiting.source()
         X: Any = source.X
-        if issparse(X):
-            X = SparseRows(X.data, X.indices, X.indptr)
+        X = SparseRows(X.data, X.indices, X.indptr) if issparse(X) else X
         weight: Any = source.weight
         waiting = Waiting(X, source.y, weight)
-    state = stream.state
-    if isinstance(stream, FieldStream) and state is not None:
-        state = replace(state, model=current.model)  # its own is that of the levels
     return StreamState(
-        stream.options,
-        stream.batch_size,
-        stream.goal,
-        stream.first_limit,
-        replace(stream.make_units, names=(), fields=()),
-        stream.seed,
-        state,
-        None if current is stream.state else current,
-        waiting,
-        stream.pending,
-        stream.tally.counting,
-        stream.tally.weight,
-        stream.tally.squared_weight,
-        stream.automatic,
-        None if stream.chosen == stream.options else stream.chosen,
-        stream.strict,
-        stream.start,
-        stream.since,
-        stream.verdict,
-        stream.proven,
-        stream.pairs,
-        stream.pair_pending,
-        *of_fields,
+        **{name: getattr(stream, name) for name in SHARED},
+        make_units=replace(stream.make_units, names=(), fields=()),
+        state=state,
+        current=None if current is stream.state else current,
+        waiting=waiting,
+        rows=tally.counting,
+        weight=tally.weight,
+        squared_weight=tally.squared_weight,
+        chosen=None if stream.chosen == stream.options else stream.chosen,
+        **of_fields,
     )
 
 
@@ -69,24 +61,22 @@ def stream_of(
 ) -> Stream:
     """Return the stream that continues from a state; refuse a state that no stream can have."""
     check_state(state, len(names), one_hot)
+    make_units = replace(state.make_units, names=list(names), fields=one_hot)
     stream = Stream(
         state.options,
         state.batch_size,
         state.first_limit,
-        replace(state.make_units, names=list(names), fields=one_hot),
+        make_units,
         state.seed,
         state.state,
         state.automatic,
-        state.strict,
-        state.pairs,
-        Tally(state.rows, state.rows, state.weight, state.squared_weight),
+        tally=Tally(state.rows, state.rows, state.weight, state.squared_weight),
     )
     if state.per_parameter is not None:
         stream = FieldStream.of(stream, state.per_parameter, state.most_rows, state.levels)
-    stream.pair_pending = state.pair_pending
-    stream.start, stream.since, stream.sample = state.start, state.since, None
-    stream.verdict, stream.proven = state.verdict, state.proven
-    stream.goal, stream.pending = state.goal, state.pending
+    for name in SHARED:
+        setattr(stream, name, getattr(state, name))
+    stream.sample = None
     stream._current = stream.state if state.current is None else state.current
     if state.waiting is not None:
         stream.waiting = _buffer(state.waiting, len(names))

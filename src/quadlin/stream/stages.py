@@ -10,16 +10,24 @@ stages before the first model are those of any target. Their result is refined b
 for which a rough estimate of the curvature of the loss is enough.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import sqrt
 
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model
+from quadlin.core.moments import Tally
 from quadlin.core.units import Units, UnitsMaker
+from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import Linearised
-from quadlin.solve.lowrank.types import Options, Record, loss_unit, usual_curvature
+from quadlin.solve.lowrank.types import (
+    FIXED,
+    Automatic,
+    Options,
+    Record,
+    loss_unit,
+    usual_curvature,
+)
 from quadlin.solve.lowrank.whitening import Identity, covariance_products
 from quadlin.stream.anneal import anneal_step, annealed_model, first_annealing
 from quadlin.stream.batch import Pending
@@ -67,6 +75,7 @@ def constant_loss(options: Options, units: Units) -> float:
     return units.target.power * loss_unit(options.loss, units)
 
 
+NO_ROWS = Tally(0, 0, 0.0, 0.0)
 LONGEST = 8  # times the first length of a batch of the power iteration
 GROWTH = 0.25  # of batches in a walk of log-odds, per square root of the rows per parameter
 FADING = 0.1  # of earlier verdicts on steps of constant length, with each batch
@@ -74,22 +83,32 @@ NO_VERDICT = StreamVerdict(0.0, 0.0, 0.0)
 PROBE_ROWS = 10  # rows per parameter in the batch that probes for correlations
 
 
+@dataclass(eq=False, repr=False)
 class Beginning:
-    """The stages before the steps of a stream are averaged; `Stream` explains the attributes."""
+    """The fields of a stream, and its stages before steps are averaged."""
 
-    options: Options
+    options: Options  # including what the first batch has chosen
     batch_size: int
+    first_limit: int
     make_units: UnitsMaker
     seed: int
-    start: Start | None
-    since: float
-    state: FitState | None
-    goal: int
-    pending: Pending | None
-    verdict: StreamVerdict | None
-    proven: bool
-    _with_sums_of: Callable[[Chunk], Pending]
-    _step: Callable[[Pending], FitState]
+    state: FitState | None = None  # after the last complete batch
+    automatic: Automatic = FIXED  # what the first batch has to choose
+    strict: bool = False  # whether no rows are kept, not even for a first batch
+    pairs: PairRequest | None = None  # that the first batch is searched for
+    tally: Tally = NO_ROWS  # of all rows so far
+    start: Start | None = field(default=None, init=False)
+    since: float = field(default=0.0, init=False)  # weight of the rows before those averaged
+    goal: int = field(default=0, init=False)  # rows of the batch that is being gathered
+    pending: Pending | None = field(default=None, init=False)  # sums of a later batch
+    verdict: StreamVerdict | None = field(default=None, init=False)  # of new rows on the model
+    proven: bool = field(default=False, init=False)  # whether a step was found to do no harm
+
+    def _with_sums_of(self, chunk: Chunk) -> Pending:
+        raise NotImplementedError
+
+    def _step(self, pending: Pending) -> FitState:
+        raise NotImplementedError
 
     @property
     def _early(self) -> tuple[Options, UnitsMaker]:

@@ -5,7 +5,7 @@ divides the stream into calls changes nothing but rounding.
 """
 
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,11 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.model import degrees_of_freedom
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
-from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.choice import fit_choosing
-from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.composite.pair_stage import FEWEST_ROWS
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic_choice import fit_logistic
-from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, finished
+from quadlin.solve.lowrank.types import FIXED, Options, Plan, finished
 from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
@@ -30,12 +28,12 @@ from quadlin.stream.row_sample import Buffer, RowSample
 from quadlin.stream.stages import Beginning, as_log_odds
 from quadlin.stream.verdict import StreamVerdict, first_verdict, trusted, verdict_of
 
-NO_ROWS = Tally(0, 0, 0.0, 0.0)
 PIECES = 8  # of the rows of one call, at least, in a stream that keeps none
 FIRST_ROWS = 2  # per parameter in the first batch, at least: with fewer, later steps diverge
 LABEL_ROWS = 20  # the same for labels with pairs, if memory and `batch_size` allow it
 
 
+@dataclass(eq=False, repr=False)
 class Stream(Beginning):
     """A model that learns from batches of `batch_size` rows and sees each row once.
 
@@ -57,41 +55,16 @@ class Stream(Beginning):
     takes 256 KiB or, with more than 500 features, 64 rows; with pairs O(p²) for p parameters.
     """
 
-    def __init__(
-        self,
-        options: Options,
-        batch_size: int,
-        first_limit: int,
-        make_units: UnitsMaker,
-        seed: int,
-        state: FitState | None = None,
-        automatic: Automatic = FIXED,
-        strict: bool = False,
-        pairs: PairRequest | None = None,
-        tally: Tally = NO_ROWS,
-    ) -> None:
-        self.options = options  # including what the first batch has chosen
-        self.automatic = automatic  # what the first batch has to choose
-        self.batch_size = batch_size
-        self.first_limit = first_limit
-        self.make_units = make_units
-        self.seed = seed
-        self.pairs = pairs  # that the first batch is searched for
-        self.strict = strict  # whether no rows are kept, not even for a first batch
-        self.start = Start() if strict and state is None else None
-        self.since = 0.0  # weight of the rows before those that are averaged
-        self.state = state  # after the last complete batch
-        self.goal = self._first_goal() if state is None else batch_size
+    def __post_init__(self) -> None:
+        fresh = self.state is None
+        self.start = Start() if self.strict and fresh else None
+        self.goal = self._first_goal() if fresh else self.batch_size
         self.waiting = Buffer()  # rows of the first batch
-        self.pending: Pending | None = None  # sums of a later batch
-        self.pair_pending: PairPending | None = None  # the same in a stream with pairs
-        self.verdict: StreamVerdict | None = None  # of new rows on the model so far
-        self.proven = False  # whether new rows found that a step did no harm
-        self.tally = tally  # of all rows so far
-        sampled = state is None and not strict
-        self.sample = RowSample.of_features(len(make_units.names)) if sampled else None
-        self._current: FitState | None = state
-        self._chosen = options
+        self.pair_pending: PairPending | None = None  # `pending` in a stream with pairs
+        sampled = fresh and not self.strict
+        self.sample = RowSample.of_features(len(self.make_units.names)) if sampled else None
+        self._current = self.state
+        self._chosen = self.options
 
     def _first_goal(self) -> int:
         pairs = self.pairs
@@ -202,8 +175,8 @@ class Stream(Beginning):
         self.make_units.refuse_overflow(pending.features, pending.target)
         if not np.isfinite(pending.sums.loss + pending.rise_squares):
             raise ValueError(
-                "Some rows are so far from all earlier ones that their errors cannot be squared. "
-                "Look for wrong units or typing errors in X and y."
+                "The errors of some rows, which are far from all earlier rows, are too large to be "
+                "squared. Look for wrong units or typing errors in X and y."
             )
         return pending
 

@@ -63,7 +63,7 @@ def test_new_labels_are_not_called_levels_and_known_ones_beside_them_are_noticed
     with pytest.warns(UserWarning, match="Labels of lists that fit did not see") as caught:
         model.predict(new)
     assert str(caught[0].message).endswith("are left out; rows: 300 in 'genres'.")
-    with pytest.warns(UserWarning, match="No row has a value of 'genres' that fit saw"):
+    with pytest.warns(UserWarning, match="No value of 'genres' occurred in fit"):
         model.predict(rows.assign(genres="opera"))
     new.to_csv(tmp_path / "t.csv", index=False)
     source = open_source(str(tmp_path / "t.csv"), encoder=model.encoder_)

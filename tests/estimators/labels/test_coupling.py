@@ -66,5 +66,5 @@ def test_many_rows_and_given_penalties_are_fitted_together():
 
 def test_a_stream_of_labels_has_no_checkpoint(tmp_path):
     model = SecondOrderClassifier(rank=0, random_state=0)
-    with pytest.raises(ValueError, match="save the classifier now and then"):
+    with pytest.raises(ValueError, match="save the classifier from time to time"):
         model.partial_fit(F, F[:, 0] > 0, classes=[False, True], checkpoint=tmp_path / "c")

@@ -237,7 +237,7 @@ def test_numbers_that_vary_from_row_to_row_keep_the_other_path():
     wide = sparse.hstack([X[:500, :], rng.standard_normal((500, 1))], format="csr")
     model = FactorizationMachineRegressor(2, random_state=0).fit(wide, Y[:500])
     assert model.fitted_.draws is None
-    with pytest.raises(ValueError, match="every other column follows the level"):
+    with pytest.raises(ValueError, match="whose levels determine all other columns"):
         FactorizationMachineRegressor(2, draws=10).fit(wide, Y[:500])
 
 
@@ -348,12 +348,12 @@ def test_a_stream_does_not_go_on_from_a_posterior_and_says_so(variational, tmp_p
     save(variational, tmp_path / "model.safetensors")
     before = variational.predict(X[TEST])
     for machine in (variational, load(tmp_path / "model.safetensors")):
-        with pytest.raises(ValueError, match="`fit` with the old and the new rows together"):
+        with pytest.raises(ValueError, match="`fit` on the old and the new rows together"):
             machine.partial_fit(X[TEST], Y[TEST])
         np.testing.assert_array_equal(machine.predict(X[TEST]), before)
         assert machine.n_samples_seen_ == len(Y[TRAIN])
     labels = FactorizationMachineClassifier(random_state=0).fit(X[TRAIN], Y[TRAIN] > 0)
-    with pytest.raises(ValueError, match="`fit` with the old and the new rows together"):
+    with pytest.raises(ValueError, match="`fit` on the old and the new rows together"):
         labels.partial_fit(X[TEST], Y[TEST] > 0)
 
 

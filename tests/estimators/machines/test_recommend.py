@@ -351,7 +351,7 @@ def test_messages_say_what_to_do_for_ratings_and_clicks(tmp_path):
         FactorizationMachineRegressor().fit(rows, stars.astype(str))
     with pytest.raises(ValueError, match="for ratings FactorizationMachineRegressor"):
         FactorizationMachineClassifier().fit(rows, stars)
-    with pytest.raises(ValueError, match=r"clicks, draw others at random"):
+    with pytest.raises(ValueError, match=r"clicks, sample negative ones at random"):
         FactorizationMachineClassifier().fit(rows, np.ones(len(y)))
     machine = FactorizationMachineRegressor(1, alpha=1.0, random_state=0)
     search = GridSearchCV(machine, {"rank": [1]}, cv=2).fit(rows, y)
@@ -360,7 +360,7 @@ def test_messages_say_what_to_do_for_ratings_and_clicks(tmp_path):
     with pytest.raises(TypeError, match=r"Save its last step, pipeline\[-1\]"):
         save(make_pipeline(search.best_estimator_), tmp_path / "m.safetensors")
     strange = rows.assign(user="user " + rows.user)
-    with pytest.warns(UserWarning, match="No row has a value of 'user' that fit saw"):
+    with pytest.warns(UserWarning, match="No value of 'user' occurred in fit"):
         search.best_estimator_.predict(strange)
 
 

@@ -91,7 +91,7 @@ def test_bad_rows_are_refused_in_words_for_measurements():
         MatrixSensing().fit(A[:1], y[:1])
     with pytest.raises(ValueError, match=r"use y.ravel\(\)"):
         MatrixSensing().fit(A, y.reshape(3, 3, 5))
-    with pytest.raises(ValueError, match="leave those rows out, of y too") as refused:
+    with pytest.raises(ValueError, match="leave those rows out of A and y") as refused:
         MatrixSensing().fit(np.where(A > 2, np.nan, A), y)
     assert "HistGradientBoosting" not in str(refused.value)
 

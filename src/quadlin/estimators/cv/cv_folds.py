@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import _safe_indexing
 
@@ -15,7 +14,7 @@ from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import degrees_of_freedom, predict
-from quadlin.core.pieces import with_data
+from quadlin.estimators.regression.trust import Trust
 from quadlin.solve.fits.fit_state import trusted_predictions, trusted_range
 from quadlin.solve.fits.grid import Cells, Point
 
@@ -39,23 +38,12 @@ class Fold:
             dof = degrees_of_freedom(self.test.X.shape[1], rank, **options.parts)
             rows_per_parameter = surveyed.tally.counting / max(1, dof)
             bounds = trusted_range(surveyed.features, rank == 0, rows_per_parameter)
-            self._by_rank[rank] = _held(self.test.X, bounds)
+            self._by_rank[rank] = Trust(bounds).clipped(self.test.X)[0]
         return self._by_rank[rank]
 
     @cached_property
     def _by_rank(self) -> dict[int, Array]:
         return {}
-
-
-def _held(X: Array, bounds: tuple[Array, Array] | None) -> Array:
-    """Return rows with each feature within its bounds."""
-    if bounds is None:
-        return X
-    xp = namespace(X)
-    low, high = (xp.astype(bound, X.dtype) for bound in bounds)
-    if issparse(X):
-        return with_data(X, np.clip(X.data, low[X.indices], high[X.indices]))
-    return xp.minimum(xp.maximum(X, low), high)
 
 
 def solver(cells: Cells, points: list[Point]) -> Callable[[], None]:
@@ -75,7 +63,7 @@ def predicted(fold: Fold, point: Point) -> Array:
     f = xp.astype(predict(model, Block(fold.rows_for(point[0]), units)), xp.float64)
     f = units.target.mean + units.target.scale * f
     bounds = trusted_predictions(fold.cells.surveyed.target) if fold.clips and point[0] else None
-    return f if bounds is None else xp.clip(f, min=bounds[0], max=bounds[1])
+    return Trust(predictions=bounds).limited(f)
 
 
 def rows_at(rows: Any, index: np.ndarray) -> Any:

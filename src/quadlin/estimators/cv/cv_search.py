@@ -5,13 +5,13 @@ as a step improves the score: the grid has no edge that the best could lie on.
 """
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from quadlin.estimators.cv.cv_scores import CVScores
 from quadlin.estimators.rows.parameters import alphas as penalties
+from quadlin.estimators.rows.parameters import is_whole
 from quadlin.solve.fits.grid import Point
 from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.restarts import FEW
@@ -210,7 +210,6 @@ def checked_ranks(ranks: Sequence[int] | None, d: int) -> list[int] | None:
         return None
     if not isinstance(ranks, Sequence | np.ndarray):
         raise ValueError(f"ranks={ranks!r} must be a list of whole numbers ≥ 0.")
-    whole = [isinstance(k, Integral) and not isinstance(k, bool) and k >= 0 for k in ranks]
-    if not whole or not all(whole):
+    if not len(ranks) or not all(is_whole(k, 0) for k in ranks):
         raise ValueError(f"ranks={ranks!r} must be a list of whole numbers ≥ 0, with at least one.")
     return sorted({min(int(k), d) for k in ranks})

@@ -81,8 +81,8 @@ class StreamingLabels(PredictingLabels):
         check_options(self)
         if checkpoint is not None:
             raise ValueError(
-                "A stream of labels cannot be written to a checkpoint: save the classifier now "
-                "and then, and continue from the saved one."
+                "partial_fit of a classifier has no checkpoint: save the classifier from time to "
+                "time, and continue from the saved one."
             )
         if isinstance(self.class_weight, str):
             raise ValueError(

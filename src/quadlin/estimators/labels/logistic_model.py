@@ -114,8 +114,8 @@ def _classes_of(
         label = classes.tolist()[int(np.argmax(totals))]
         raise ValueError(
             f"All rows belong to one class, {label!r}, or the others have weight 0. A classifier "
-            "needs rows of at least two classes. If only positive ones were recorded, such as "
-            "clicks, draw others at random as the second class."
+            "needs rows of at least two classes. If only positive examples were recorded, such as "
+            "clicks, sample negative ones at random."
         )
     return classes, values, totals
 

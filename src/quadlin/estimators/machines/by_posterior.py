@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,22 +13,22 @@ from quadlin.data import Source, is_dask
 from quadlin.data.columns.grown_levels import joint, places, with_levels_of
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.tasks import BATCH_ELEMENTS, BATCH_PER_PARAMETER, Task
-from quadlin.estimators.rows.parameters import is_asked_for, is_auto
+from quadlin.estimators.rows.parameters import is_asked_for, is_auto, is_whole
 from quadlin.solve.fields.field_result import AUTO_RANK
 from quadlin.stream.field_stream import FieldStream
 from quadlin.stream.stream import FIRST_ROWS, Stream
 
 NOT_FIELDS = Message(
     "{draws=} needs rows that fit into memory (1 GB of numbers), with at least two one-hot fields "
-    "(columns of categories), in which every other column follows the level of one of "
-    "them. Give only such columns, or leave {draws=} out."
+    "(columns of categories), whose levels determine all other columns. Give only such columns, or "
+    "leave {draws=} out."
 )
 NOT_A_STREAM = Message("{draws=} needs rows in memory: use `fit`, or leave {draws=} out.")
 
 NO_MORE_ROWS = (
-    "partial_fit cannot go on from this machine: `fit` learned a distribution of each level from "
-    "all its rows, and did not keep the sums that a stream goes on with. Call `fit` with the old "
-    "and the new rows together; or learn all rows by partial_fit, beginning with a clone."
+    "partial_fit cannot continue from this machine: `fit` learned the distribution of each level "
+    "from all its rows, and kept no sums for a stream. Call `fit` on the old and the new rows "
+    "together, or learn all rows with partial_fit, starting from a clone."
 )
 NUMBERS = 8  # (k + 1)×(k + 1) matrices per level that inference holds at a time, at most
 BYTES = 8
@@ -120,7 +119,7 @@ def _warn_of_another_model(estimator: Any, fields: Sequence[np.ndarray]) -> None
 def _check_draws(estimator: Any) -> None:
     """Refuse draws that cannot be taken, and options that they cannot be combined with."""
     draws = estimator.draws
-    if not isinstance(draws, Integral) or isinstance(draws, bool) or draws < 2:
+    if not is_whole(draws, 2):
         raise ValueError(Message("{draws=} must be None or a whole number ≥ 2.", draws=draws))
     wrong = _contradictions(estimator)
     if estimator.uncertainty:

@@ -1,7 +1,6 @@
 """Recommendations of a factorization machine: the best items of each user, and embeddings."""
 
 from collections.abc import Callable
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from quadlin.data.columns.level_codes import label_of
 from quadlin.data.columns.names import position_of
 from quadlin.estimators.machines.two_tables import TwoTables
 from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.rows.parameters import is_whole
 from quadlin.explain.tables import frame_of
 from quadlin.explain.whole_columns import whole_columns
 from quadlin.solve.fields.pairwise_predictions import Side, best_pairs, sides_of, sides_of_draws
@@ -82,7 +82,7 @@ class Recommending:
     ) -> Any:
         """Return the n items with the highest scores for each user."""
         check_is_fitted(self)
-        if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
+        if not is_whole(n, 1):
             raise ValueError(Message("{n=} must be a whole number ≥ 1.", n=n))
         fitted = self._one_fitted()
         fill = fitted.fill if self.missing == "mean" else None

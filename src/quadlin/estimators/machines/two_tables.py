@@ -6,7 +6,7 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import csr_matrix
 from sklearn.utils import check_array
 
 from quadlin.core.messages import Message, warn
@@ -15,8 +15,8 @@ from quadlin.data.columns.names import shortened
 from quadlin.data.sources.missing import filled
 from quadlin.estimators.machines.excluded_pairs import SIDES, Frame, keys_of, matches, positions
 from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.trust import Trust
 from quadlin.estimators.rows.categories import warn_unseen
-from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.validation import clear_errors
 from quadlin.explain.tables import frame_of
 from quadlin.solve.fields.pairwise_predictions import Best, Half
@@ -48,7 +48,7 @@ class TwoTables:
                 raise ValueError(Message("{side} has no rows. Give at least one.", side=side))
         self.item_of: np.ndarray | None = None  # of each row of items, where some repeat others
         if users is not None and items is not None:
-            self.frames, self.item_of = _with_distinct_items(users, items, _inputs(fitted.columns))
+            self.frames, self.item_of = _with_distinct_items(users, items, fitted.columns.inputs)
             self.halves = self._of_frames(self.frames)
         elif users is None and items is None:
             self.halves = self._of_arrays([user_rows, item_rows])
@@ -66,7 +66,7 @@ class TwoTables:
         return frame if isinstance(frame, nw.DataFrame) else None
 
     def _of_frames(self, frames: tuple[Frame, Frame]) -> tuple[Half, Half]:
-        inputs = _inputs(self.fitted.columns)
+        inputs = self.fitted.columns.inputs
         named = [[str(name) for name in frame.columns] for frame in frames]
         used = [[name for name in inputs if name in names] for names in named]
         if twice := [name for name in named[0] if name in named[1]]:
@@ -129,7 +129,7 @@ class TwoTables:
         if columns.encoder is not None:
             raise ValueError(
                 "The model was fitted to rows with categorical columns, so user_rows and item_rows "
-                f"must be frames, which together have {shortened(_inputs(columns), 5)}."
+                f"must be frames, which together have {shortened(columns.inputs, 5)}."
             )
         users, items = (csr_matrix(check_array(X, accept_sparse="csr")) for X in rows)
         d = len(columns.names)
@@ -157,11 +157,7 @@ class TwoTables:
         if trust.features is None or trust.is_exact or not self.bounded:
             return half
         low, high = (np.asarray(bound)[half.features] for bound in trust.features)
-        if not issparse(half.X):
-            return half._replace(X=np.clip(half.X, low, high))
-        X = half.X.copy()
-        X.data = np.clip(X.data, low[X.indices], high[X.indices])
-        return half._replace(X=X)
+        return half._replace(X=Trust((low, high)).clipped(half.X)[0])
 
     def excluded(self, pairs: Any) -> csr_matrix | None:
         """Return the pairs that are left out as a matrix, users by items."""
@@ -242,7 +238,3 @@ def _with_distinct_items(
     of_row = np.array([number.setdefault(key, len(number)) for key in keys_of(items, names)])
     first = np.unique(of_row, return_index=True)[1]
     return (users, nw.maybe_reset_index(items[first.tolist()])), of_row
-
-
-def _inputs(columns: Columns) -> Sequence[str]:
-    return columns.names if columns.encoder is None else list(columns.encoder.input_names)

@@ -43,7 +43,7 @@ except ImportError:  # before scikit-learn 1.9 there are no callbacks
         return fit
 
 
-NO_MODEL = "The fit was interrupted before there was a model; the estimator is as it was."
+NO_MODEL = "The fit was interrupted before there was a model, so the estimator is unchanged."
 
 
 @contextmanager

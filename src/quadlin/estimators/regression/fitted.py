@@ -58,7 +58,7 @@ class Fitted:
 
     @property
     def stream(self) -> Stream:
-        """Return what `partial_fit` goes on from."""
+        """Return what `partial_fit` continues from."""
         return self.learned if isinstance(self.learned, Stream) else self.learned.stream
 
     @property
@@ -161,12 +161,7 @@ class Fitted:
         target = state.units.target
         f = xp.astype(predict(state.model, Block(X, state.units)), xp.float64)
         y = xp.astype(target.mean + target.scale * f, state.units.scale.dtype)
-        too_large = int(xp.count_nonzero(~xp.isfinite(y)))
-        if too_large:
-            raise ValueError(
-                f"The predictions of {too_large} rows are too large for {y.dtype}. "
-                "Look for wrong units or typing errors in X."
-            )
+        _refuse_too_large("predictions", ~xp.isfinite(y), y.dtype)
         return y
 
     @property
@@ -194,12 +189,7 @@ class Fitted:
         f = xp.clip(f, min=self.smallest_log_mean)
         if bounded:
             f = xp.clip(f, max=self.largest_log_mean)
-        too_large = int(xp.count_nonzero(f > log(float(xp.finfo(f.dtype).max))))
-        if too_large:
-            raise ValueError(
-                f"The predicted means of {too_large} rows are too large for {f.dtype}. "
-                "Look for wrong units or typing errors in X."
-            )
+        _refuse_too_large("predicted means", f > log(float(xp.finfo(f.dtype).max)), f.dtype)
         return xp.exp(f)
 
     @unflagged
@@ -281,3 +271,12 @@ class Fitted:
         """Return rows in the dtype of the model; refuse those of another namespace or device."""
         units = self.state.units
         return in_model_dtype(X, caller, units.scale, units.scale.dtype)
+
+
+def _refuse_too_large(what: str, too_large: Array, dtype: Any) -> None:
+    count = int(namespace(too_large).count_nonzero(too_large))
+    if count:
+        raise ValueError(
+            f"The {what} of {count} rows are too large for {dtype}. Look for wrong units or typing "
+            "errors in X."
+        )

@@ -84,7 +84,7 @@ class Task:
         return Stream(options, size, most, self.make_units, self.seed, None, *choices)
 
     def stream_after(self, state: FitState, options: Options, tally: Tally) -> Stream:
-        """Return a stream that goes on from a fit to so many rows."""
+        """Return a stream that continues from a fit to so many rows."""
         pairs = self.pairs if state.running is not None else None
         sizes, seed = self._batch_sizes(options.rank), self.seed
         return Stream(options, *sizes, self.make_units, seed, state, pairs=pairs, tally=tally)
@@ -108,7 +108,7 @@ class Task:
 
 @dataclass(frozen=True)
 class FitResult:
-    """A model of rows that were all there, and the task that a stream could go on with."""
+    """A model that was fitted to a table, and the task that a stream can continue with."""
 
     current: FitState
     chosen: Options  # rank and penalties as given or chosen
@@ -117,7 +117,7 @@ class FitResult:
 
     @cached_property
     def stream(self) -> Stream:
-        """Return a stream that goes on from here."""
+        """Return a stream that continues from here."""
         return self.task.stream_after(self.current, self.chosen, self.tally)
 
 

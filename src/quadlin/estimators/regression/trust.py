@@ -24,10 +24,10 @@ Bounds = tuple[Array, Array]
 class Trust:
     """The bounds of features and predictions; None where they are not limited."""
 
-    features: Bounds | None
-    far: Bounds | None  # values beyond these are far outside, however many rows the model had
-    predictions: tuple[float, float] | None
-    is_exact: bool  # whether many rows were fitted without an error: then nothing is clipped
+    features: Bounds | None = None
+    far: Bounds | None = None  # beyond these is far outside, however many rows the model had
+    predictions: tuple[float, float] | None = None
+    is_exact: bool = False  # whether many rows were fitted without an error: nothing is clipped
 
     def outside(self, X: Array) -> Array:
         """Tell which rows have a feature beyond its bounds; zeros of sparse rows never are."""

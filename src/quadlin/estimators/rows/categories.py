@@ -142,7 +142,7 @@ def warn_unseen(unseen: Unseen, learns: bool = False) -> None:
         sentences.append(f"Labels of lists that fit did not see are left out; {counts}.")
     if unseen.all_new:
         name = min(unseen.all_new)
-        sentences.append(f"No row has a value of {name!r} that fit saw: is it written differently?")
+        sentences.append(f"No value of {name!r} occurred in fit: are they written differently?")
     advice = Phrase(
         " To learn them from a stream, name all levels when it begins: partial_fit("
         "open_source(frame, target=..., levels={column: [...]})), and open later rows with "

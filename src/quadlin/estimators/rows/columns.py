@@ -66,6 +66,11 @@ class Columns:
         return list(self.names_in)
 
     @property
+    def inputs(self) -> Sequence[str]:
+        """Return the names of the columns as the user gives them."""
+        return self.names if self.encoder is None else list(self.encoder.input_names)
+
+    @property
     def number_names(self) -> Sequence[str]:
         """Return the names of the columns that hold numbers."""
         if self.encoder is None:
@@ -116,7 +121,7 @@ class Columns:
     def check_names(self, collection: Any) -> None:
         """Refuse a Dask collection whose columns are not these, without computing any of it."""
         named = getattr(collection, "columns", None)
-        inputs = self.names if self.encoder is None else list(self.encoder.input_names)
+        inputs = self.inputs
         width = collection.shape[1] if named is None else len(named)
         if width != self.n_features_in:
             raise ValueError(

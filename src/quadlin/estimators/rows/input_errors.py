@@ -174,9 +174,9 @@ def warn_of_ids(columns: "Columns", fields: Any, rows: Rows, source: Any) -> Non
     if codes:
         warn(
             Message(
-                "{names} hold whole numbers that look like ids, and a machine without categories "
-                "has nothing to learn from their order. Give {categorical_features=}, so that "
-                "each value becomes a level.",
+                "{names} hold whole numbers that look like ids, whose order means nothing to a "
+                "factorization machine. Give {categorical_features=}, so that each value becomes "
+                "a level.",
                 names=shortened(codes, 5),
                 categorical_features=given_names(codes, columns),
             )

@@ -1,6 +1,6 @@
 """The parameters of an estimator, checked before anything is computed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from numbers import Integral, Real
 from typing import Any
@@ -22,6 +22,33 @@ def is_asked_for(pairs: Any) -> bool:
     return not (pairs is None or is_auto(pairs))
 
 
+def is_whole(value: Any, least: int) -> bool:
+    """Tell whether a parameter is a whole number of at least this size; a boolean is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def check_whole(estimator: Any, name: str, least: int, auto: bool = False) -> None:
+    """Refuse a parameter that is neither a whole number nor, if that is allowed, "auto"."""
+    value = getattr(estimator, name)
+    if not (is_whole(value, least) or (auto and is_auto(value))):
+        other = ', or "auto"' if auto else ""
+        text = "{option} must be a whole number ≥ {least}{other}."
+        raise ValueError(Message(text, option=Option(name, value), least=least, other=other))
+
+
+def check_tol(tol: Any) -> None:
+    """Refuse a tolerance that is none."""
+    if not isinstance(tol, Real) or not 0 <= float(tol) < 1:
+        raise ValueError(Message("{tol=} must be a number in [0, 1).", tol=tol))
+
+
+def refuse_conflicts(conflicts: Mapping[Option, Any], text: str) -> None:
+    """Raise for the first option that conflicts, by a text about `option`."""
+    for option, conflicting in conflicts.items():
+        if conflicting:
+            raise ValueError(Message(text, option=option))
+
+
 def alphas(alpha: Any) -> tuple[float, float]:
     """Return the penalties of the linear and of the quadratic part."""
     pair = (alpha, alpha) if isinstance(alpha, Real) else alpha
@@ -37,29 +64,12 @@ def alphas(alpha: Any) -> tuple[float, float]:
 
 
 def check_options(estimator: Any) -> None:
-    """Refuse parameters that make no sense, saying what would."""
-
-    def whole(name: str, least: int, auto: bool) -> None:
-        value = getattr(estimator, name)
-        if auto and isinstance(value, str) and value == "auto":
-            return
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-            other = ', or "auto"' if auto else ""
-            raise ValueError(
-                Message(
-                    "{option} must be a whole number ≥ {least}{other}.",
-                    option=Option(name, value),
-                    least=least,
-                    other=other,
-                )
-            )
-
-    whole("rank", 0, auto=True)
-    whole("max_iter", 1, auto=False)
-    whole("batch_size", 2, auto=True)
+    """Refuse parameters that make no sense, and say which would."""
+    check_whole(estimator, "rank", 0, auto=True)
+    check_whole(estimator, "max_iter", 1)
+    check_whole(estimator, "batch_size", 2, auto=True)
     _check_memory(estimator.max_memory)
-    if not isinstance(estimator.tol, Real) or not 0 <= float(estimator.tol) < 1:
-        raise ValueError(Message("{tol=} must be a number in [0, 1).", tol=estimator.tol))
+    check_tol(estimator.tol)
     if not is_auto(estimator.alpha) and any(alphas(estimator.alpha)) and not estimator.polish:
         raise ValueError(
             Message("{alpha=} above 0 needs {polish=True}: the moment estimates have no penalty.")
@@ -129,12 +139,11 @@ def _check_categories(given: Any) -> None:
 
 
 def _check_pairs(estimator: Any) -> None:
-    """Refuse pairs that make no sense, saying what would."""
+    """Refuse pairs that make no sense, and say which would."""
     pairs = estimator.pairs
     if not is_asked_for(pairs):
         return
-    whole_number = isinstance(pairs, Integral) and not isinstance(pairs, bool) and int(pairs) >= 0
-    if not (whole_number or _is_list_of_pairs(pairs)):
+    if not (is_whole(pairs, 0) or _is_list_of_pairs(pairs)):
         raise ValueError(
             Message(
                 '{pairs=} must be "auto", None, a whole number ≥ 0, or a list of pairs of '
@@ -142,22 +151,18 @@ def _check_pairs(estimator: Any) -> None:
                 pairs=pairs,
             )
         )
-    wrong = {
+    conflicts = {
         Option("psd", True): estimator.psd,
         Option("fit_linear", False): not estimator.fit_linear,
         Option("fit_intercept", False): not estimator.fit_intercept,
         Option("polish", False): not estimator.polish,
         Option("loss", "poisson"): estimator.loss == "poisson",
     }
-    for option, conflicts in wrong.items():
-        if conflicts:
-            raise ValueError(
-                Message(
-                    "{pairs=} cannot be combined with {option}: pairs are searched by least "
-                    "squares beside b and w. Leave one of them out.",
-                    option=option,
-                )
-            )
+    refuse_conflicts(
+        conflicts,
+        "{pairs=} cannot be combined with {option}: pairs are searched by least squares beside b "
+        "and w. Leave one of them out.",
+    )
 
 
 def _is_list_of_pairs(pairs: Any) -> bool:
@@ -167,8 +172,7 @@ def _is_list_of_pairs(pairs: Any) -> bool:
 
 
 def _check_memory(memory: Any) -> None:
-    number = isinstance(memory, Integral) and not isinstance(memory, bool) and int(memory) > 0
-    if not number and not (isinstance(memory, str) and memory in ("auto", "minimal")):
+    if not is_whole(memory, 1) and not (isinstance(memory, str) and memory in ("auto", "minimal")):
         raise ValueError(
             Message(
                 '{max_memory=} must be "auto", "minimal" or a whole number of bytes above 0.',
@@ -178,17 +182,13 @@ def _check_memory(memory: Any) -> None:
 
 
 def check_one_pass(estimator: Any) -> None:
-    """Refuse options that need rows to come back to."""
-    wrong = {
+    """Refuse options that need several passes over the rows."""
+    conflicts = {
         Option("loss", estimator.loss): estimator.loss in ("huber", "poisson"),
         Option("uncertainty", estimator.uncertainty): estimator.uncertainty,
     }
-    for option, asked in wrong.items():
-        if asked:
-            raise ValueError(
-                Message(
-                    "{option} needs several passes over the rows, but these can be read only once. "
-                    "Write them to a file first, or leave the option out.",
-                    option=option,
-                )
-            )
+    refuse_conflicts(
+        conflicts,
+        "{option} needs several passes over the rows, but these can be read only once. Write them "
+        "to a file first, or leave the option out.",
+    )

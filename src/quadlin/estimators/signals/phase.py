@@ -1,6 +1,5 @@
 """Phase retrieval: a real or complex signal from the squares of its measurements."""
 
-from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +12,8 @@ from quadlin.core.arrays import unflagged
 from quadlin.core.messages import Message, Option
 from quadlin.estimators.regression.base import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.validation import checked_weight, float_types, validated
+from quadlin.estimators.rows.parameters import check_tol, check_whole
+from quadlin.estimators.rows.validation import float_types, validated
 from quadlin.estimators.signals.intensities import (
     checked_intensities,
     is_enough,
@@ -21,7 +21,7 @@ from quadlin.estimators.signals.intensities import (
     warn_of_columns,
     warn_of_rest,
 )
-from quadlin.estimators.signals.sensing_rows import measurement_rows
+from quadlin.estimators.signals.sensing_rows import measurement_rows, weights_of
 from quadlin.solve.lowrank.types import Record, Status
 from quadlin.solve.signals.phase import retrieve, squared
 from quadlin.solve.signals.search import Effort
@@ -145,8 +145,7 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
         with no_model_yet(self):
             A = self._checked(A, reset=True)
             y = checked_intensities(y, A.shape[0])
-            weight = checked_weight(sample_weight, y)
-            weight = np.ones(len(y)) if weight is None else weight
+            weight = weights_of(sample_weight, y)
             real = bool(self.real) or not np.issubdtype(A.dtype, np.complexfloating)
             result = retrieve(A, y, weight, real, effort, seed_of(self))
             self.signal_, self.status_, self.history_ = result.signal, result.status, result.history
@@ -221,14 +220,9 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
 
 def search_effort(estimator: Any) -> Effort:
     """Return the options of a search from several starts, or say which makes no sense."""
-    for name in ("n_starts", "max_iter"):
-        value = getattr(estimator, name)
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            option = Option(name, value)
-            raise ValueError(Message("{option} must be a whole number ≥ 1.", option=option))
-    if not isinstance(estimator.tol, Real) or not 0 <= float(estimator.tol) < 1:
-        tol = Option("tol", estimator.tol)
-        raise ValueError(Message("{tol} must be a number in [0, 1).", tol=tol))
+    check_whole(estimator, "n_starts", 1)
+    check_whole(estimator, "max_iter", 1)
+    check_tol(estimator.tol)
     if estimator.loss not in ("squared", "huber"):
         loss = Option("loss", estimator.loss)
         raise ValueError(Message("{loss} is not one of 'squared', 'huber'.", loss=loss))

@@ -121,7 +121,7 @@ class Recovery:
     def unknowns(self, rank: int) -> int:
         """Return how many numbers a matrix of some rank has, with the background."""
         if self.sizes is None:
-            return rank * self.d - rank * (rank - 1) // 2 + self.intercept
+            return symmetric_unknowns(self.d, rank) + self.intercept
         return rank * (sum(self.sizes) - rank) + self.intercept
 
     def is_determined(self, converged: bool = True, explained: bool = False) -> bool:
@@ -191,6 +191,11 @@ class Recovery:
         )
 
 
+def symmetric_unknowns(d: int, rank: int) -> int:
+    """Return how many numbers a symmetric d×d matrix of some rank has."""
+    return rank * d - rank * (rank - 1) // 2
+
+
 def counted(n: int, rows: int) -> str:
     """Return how many measurements there are, as the subject of a sentence."""
     many = "1 measurement" if n == 1 else f"{n} measurements"
@@ -224,8 +229,8 @@ def measurement_rows(estimator: Any, *rows: Any, **checks: Any) -> Any:
         if not advice or "NaN" not in reason:
             raise
         raise ValueError(
-            f"{reason.replace('Input X', 'Input A')} A measurement by a vector that is not known "
-            "tells nothing: leave those rows out, of y too."
+            f"{reason.replace('Input X', 'Input A')} A measurement by an unknown vector tells "
+            "nothing: leave those rows out of A and y."
         ) from error
 
 
@@ -244,9 +249,14 @@ def share_of(left: float) -> str:
 
 def unexplained(y: np.ndarray, loss: float, weight: np.ndarray | None) -> float:
     """Return the mean square of the residuals over the variance of y."""
+    variance = variance_of(y, weight)
+    return loss / variance if variance > 0 else float(loss > 0)
+
+
+def variance_of(y: np.ndarray, weight: np.ndarray | None) -> float:
+    """Return the weighted variance of y."""
     y = np.asarray(y, dtype=np.float64)
-    variance = np.average((y - np.average(y, weights=weight)) ** 2, weights=weight)
-    return float(loss / variance) if variance > 0 else float(loss > 0)
+    return float(np.average((y - np.average(y, weights=weight)) ** 2, weights=weight))
 
 
 def constant_columns(A: Any) -> np.ndarray:

@@ -11,12 +11,13 @@ from sklearn.base import clone
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.rows.parameters import is_auto
-from quadlin.estimators.rows.validation import checked_weight
 from quadlin.estimators.signals.sensing_rows import (
     FEW,
     NOTABLE,
     constant_columns,
     in_words_for_measurements,
+    symmetric_unknowns,
+    variance_of,
     weights_of,
 )
 from quadlin.solve.lowrank.restarts import FEW as FEW_FEATURES
@@ -92,9 +93,7 @@ class Doubts:
     def of(cls, A: Any, y: np.ndarray, sample_weight: Any) -> "Doubts":
         """Return the doubts about fits of some rows."""
         weight = weights_of(sample_weight, y)
-        y = np.asarray(y, dtype=np.float64)
-        variance = np.average((y - np.average(y, weights=weight)) ** 2, weights=weight)
-        return cls(int(np.count_nonzero(weight)), A.shape[1], float(variance))
+        return cls(int(np.count_nonzero(weight)), A.shape[1], variance_of(y, weight))
 
     def left(self, model: SecondOrderRegressor) -> float:
         """Return what a model leaves of the variance of y."""
@@ -103,11 +102,11 @@ class Doubts:
     def criterion(self, model: SecondOrderRegressor) -> float:
         """Return Schwarz's criterion: the lower, the better."""
         size = self.n * log(max(self.left(model), EXACT))
-        return size + unknowns(self.d, model.rank_) * log(self.n)
+        return size + symmetric_unknowns(self.d, model.rank_) * log(self.n)
 
     def about(self, model: SecondOrderRegressor) -> bool:
         """Tell whether other starts may lead to a better optimum; few features have many starts."""
-        few = self.n < MANY * unknowns(self.d, model.rank_)
+        few = self.n < MANY * symmetric_unknowns(self.d, model.rank_)
         return self.d > FEW_FEATURES and few and self.left(model) > NOTABLE
 
 
@@ -135,8 +134,7 @@ def fitted_robustly(
     the one beyond which the noise of a majority of the rows hardly falls.
     """
     y = np.asarray(y, dtype=np.float64)
-    given = checked_weight(weight, y)
-    given = np.ones(len(y)) if given is None else given
+    given = weights_of(weight, y)
     search = RobustSearch(sensing, A, y, given, distinct_rows(A, given))
     best: RobustFit | None = None
     try:
@@ -144,7 +142,7 @@ def fitted_robustly(
             best = search.fit(sensing.rank, None)
             return best.model, best.model.status_
         for rank in range(1, A.shape[1] + 1):
-            if best is not None and search.n < FEW * unknowns(A.shape[1], rank):
+            if best is not None and search.n < FEW * symmetric_unknowns(A.shape[1], rank):
                 break
             fit = search.fit(rank, best)
             if best is not None and not fit.sigma < BETTER * best.sigma:
@@ -189,17 +187,12 @@ class RobustSearch:
             with in_words_for_measurements():
                 model.fit(self.A, self.y, self.given * (kept > 0))
             size = np.abs(model.predict(self.A) - self.y)
-            majority = Majority.of(self.n, unknowns(self.A.shape[1], rank))
+            majority = Majority.of(self.n, symmetric_unknowns(self.A.shape[1], rank))
             sigma = max(majority.sigma(size, self.given), self.rounding)
             last, kept = kept, self.given * robust_factor(size, sigma)
             if np.array_equal(kept > 0, last > 0):
                 break
         return RobustFit(model, sigma, kept)
-
-
-def unknowns(d: int, rank: int) -> int:
-    """Return how many numbers a symmetric matrix of some rank has."""
-    return rank * d - rank * (rank - 1) // 2
 
 
 def symmetric_model(sensing: Any, rank: int | str, loss: str = "squared") -> SecondOrderRegressor:
@@ -222,8 +215,7 @@ def _lowest_exact(
     sensing: Any, model: SecondOrderRegressor, A: Any, y: np.ndarray, sample_weight: Any
 ) -> SecondOrderRegressor:
     """Return the model of the lowest rank that explains y exactly, if the model given does."""
-    weight = checked_weight(sample_weight, np.asarray(y, dtype=np.float64))
-    power = np.average(np.square(y, dtype=np.float64), weights=weight)
+    power = np.average(np.square(y, dtype=np.float64), weights=weights_of(sample_weight, y))
 
     def exact(model: SecondOrderRegressor) -> bool:
         return bool(model.history_[-1].loss <= EXACT * power)
