@@ -119,16 +119,12 @@ class Beginning:
     def _dof(self) -> int:
         raise NotImplementedError
 
-    @property
-    def _gathered(self) -> int:
-        raise NotImplementedError
-
     def _begin(self, start: Start, chunk: Chunk) -> None:
         """Learn from rows without keeping them, until there is a model that steps can refine."""
         if start.stage is Stage.moments:
             self.state = constant_state(self.state, chunk, *self._early)
             self.start = replace(start, rows=start.rows + chunk.X.shape[0])
-            if self._gathered >= self.goal:
+            if self.start.rows >= self.goal:
                 self._probe()
             return
         assert self.state is not None

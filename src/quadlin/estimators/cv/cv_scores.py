@@ -211,10 +211,8 @@ class CVScores:
         key = (fold.number, point)
         if self._last is None or self._last[0] != key:
             task = self.task_at(point)
-            rows, surveyed = (
-                fold.cells.rows,
-                survey(fold.cells.rows),
-            )  # those held out weigh nothing
+            rows = fold.cells.rows  # those held out weigh nothing
+            surveyed = survey(rows)
             # Rows that judge have the weights of Huber's loss, if that was asked for.
             outcome = outcome_of(replace(task, robust=False), rows, surveyed)
             finished(outcome.state)
@@ -230,9 +228,7 @@ class CVScores:
 
     def state(self, cells: Cells, point: Point) -> FitState:
         """Return the fit of a fold, or of all rows, at a point."""
-        rank, alpha = point
-        options = replace(self.task.options, rank=rank, alpha=alpha)
-        make_units = self.task.make_units
+        options, make_units = self.task_at(point).options, self.task.make_units
         return fit_state(cells.recorded(*point), cells.surveyed, options, make_units, Identity())
 
     def _asked(self, model: Any, X: Any, y: Any, weight: Array | None) -> Any:

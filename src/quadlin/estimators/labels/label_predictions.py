@@ -1,6 +1,6 @@
 """Labels, probabilities and log-odds of a fitted classifier, and its classes one by one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -41,11 +41,9 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         -------
         array (n_samples,), or (n_samples, n_classes) for more than two classes; or a pair of them
         """
-        if is_dask(X) and not return_std:
-            return self._lazily(self.decision_function, X, len(self._classes_fitted().parts))
-        if not return_std:
-            return self._log_odds(X, "decision_function")
         fitted = self._classes_fitted()
+        if not return_std:
+            return self._of_log_odds(X, "decision_function", lambda f: f, len(fitted.parts))
         for part in fitted.parts:
             require_law(part, self)
         f, errors = [], []
@@ -73,13 +71,12 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         -------
         array (n_samples, n_classes), or a pair of them
         """
+        fitted = self._classes_fitted()
         if return_std:
             f, error = self.decision_function(X, return_std=True)
-            p = self._classes_fitted().probabilities(f)
+            p = fitted.probabilities(f)
             return p, p * (1 - p) * (error if error.ndim == 2 else error[:, None])
-        if is_dask(X):
-            return self._lazily(self.predict_proba, X, len(self._classes_fitted().classes))
-        return self._classes_fitted().probabilities(self._log_odds(X, "predict_proba"))
+        return self._of_log_odds(X, "predict_proba", fitted.probabilities, len(fitted.classes))
 
     def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithms of `predict_proba`, which do not underflow for two classes.
@@ -93,10 +90,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         -------
         array (n_samples, n_classes)
         """
-        if is_dask(X):
-            return self._lazily(self.predict_log_proba, X, len(self._classes_fitted().classes))
-        f = self._log_odds(X, "predict_log_proba")
-        return self._classes_fitted().log_probabilities(f)
+        fitted, method = self._classes_fitted(), "predict_log_proba"
+        return self._of_log_odds(X, method, fitted.log_probabilities, len(fitted.classes))
 
     def predict(self, X: Any) -> Array:  # type: ignore[override]
         """Return the most probable label of each row.
@@ -110,9 +105,8 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         -------
         array (n_samples,)
         """
-        if is_dask(X):
-            return self._lazily(self.predict, X, 1, self._classes_fitted().classes.dtype)
-        return self._classes_fitted().labels(self._log_odds(X, "predict"))
+        fitted = self._classes_fitted()
+        return self._of_log_odds(X, "predict", fitted.labels, 1, fitted.classes.dtype)
 
     def predict_chunks(  # type: ignore[override]
         self, source: Source
@@ -221,18 +215,20 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         """Return the number of passes of `fit` over the rows, for all classes together."""
         return self._classes_fitted().passes
 
-    def _lazily(self, method: Any, X: Any, width: int, dtype: Any = None) -> Any:
-        """Return what a method says of a Dask collection, not computed yet."""
-        fitted = self._classes_fitted()
-        fitted.columns.check_names(X)
-        kind = fitted.parts[0].state.units.scale.dtype if dtype is None else dtype
-        return lazily(method, X, np.dtype(kind), None if width == 1 else width)
+    def _of_log_odds(
+        self, X: Any, method: str, turned: Callable[[Array], Array], width: int, dtype: Any = None
+    ) -> Array:
+        """Return what a method makes of the log-odds of rows; of a Dask collection, lazily.
 
-    def _log_odds(self, X: Any, method: str) -> Array:
-        """Return the log-odds of rows, (n,) or (n, K); `method` is named in errors."""
+        `turned` computes it, in `width` columns of some dtype, by default that of the model.
+        """
         fitted = self._classes_fitted()
+        if is_dask(X):
+            fitted.columns.check_names(X)
+            kind = np.dtype(fitted.parts[0].state.units.scale.dtype if dtype is None else dtype)
+            return lazily(getattr(self, method), X, kind, None if width == 1 else width)
         parts = [fitted.log_odds(inside) for _, _, inside in self._chunks(X, method)]
-        return namespace(*parts).concat(parts)
+        return turned(namespace(*parts).concat(parts))
 
     def _classes_fitted(self) -> FittedClasses:
         check_is_fitted(self)

@@ -65,29 +65,35 @@ def fit(task: Task, rows: Rows, warm: FitState | None, on_step: OnStep | None = 
             return on_step(lambda: Fitted.of(task, state, options, surveyed.tally).attributes())
 
     outcome = outcome_of(task, rows, surveyed, warm, hook)
-    options, weighted = outcome.options, outcome.rows
     state = outcome.state if task.pairs is None else outcome.kept(MOST_KEPT)
-    state = with_row_count(state, surveyed.tally, options)
-    result = replace(Fitted.of(task, state, options, surveyed.tally), pairs=outcome.report)
+    state = with_row_count(state, surveyed.tally, outcome.options)
+    result = Fitted.of(task, state, outcome.options, surveyed.tally)
+    result = replace(result, pairs=outcome.report)
     if task.uncertainty and state.status is not Status.interrupted:
         try:
-            robust = task.uncertainty == "robust"
-            bend = bend_of(rows, state) if task.robust and robust else inf
-            law = outcome.law(task.make_units.fields)
-            if law is None:
-                law = law_of(state, weighted, options, task, bend)
-            elif robust:
-                law = made_robust(law, weighted, state.model, bend)
-            fill = None if task.columns.fill is None else result.fill_values
-            law = robust_law(law, rows, weighted, state, fill) if task.robust else law
-            if fill is not None:
-                squares = options.loss == "squared" and not task.robust
-                law = with_gaps(law, rows, state.model, fill, squares)
-            warn_if_unknown(law, surveyed.tally)
-            result = replace(result, law=law)
+            result = replace(result, law=_law_of_fit(task, rows, outcome, result))
         except KeyboardInterrupt:  # the model is there, its standard errors are not
             result = result.interrupted()
     return result.with_passes(rows)
+
+
+def _law_of_fit(task: Task, rows: Rows, outcome: Reported, fitted: Fitted) -> Uncertainty:
+    """Measure how sure a fit is, with its pairs, its loss and its missing values."""
+    state, options, weighted = fitted.state, outcome.options, outcome.rows
+    robust = task.uncertainty == "robust"
+    bend = bend_of(rows, state) if task.robust and robust else inf
+    law = outcome.law(task.make_units.fields)
+    if law is None:
+        law = law_of(state, weighted, options, task, bend)
+    elif robust:
+        law = made_robust(law, weighted, state.model, bend)
+    fill = None if task.columns.fill is None else fitted.fill_values
+    law = robust_law(law, rows, weighted, state, fill) if task.robust else law
+    if fill is not None:
+        squares = options.loss == "squared" and not task.robust
+        law = with_gaps(law, rows, state.model, fill, squares)
+    warn_if_unknown(law, fitted.learned.tally)
+    return law
 
 
 def outcome_of(

@@ -212,18 +212,17 @@ def checked(
         X, y = validated_numbers(draft, X, y, may_be_missing=fills, reset=first, **checks)
         X = canonical(X) if issparse(X) else X
     y = moved(y, X)
-    weight = checked_weight(weight, y)
+    if weight is not None:
+        weight = checked_weight(weight, y)
+        check_weights(Tally.of(Chunk(X, y, weight)), X.dtype)
     if fills and encoder is None:
         names = feature_names(draft)
         fill = array_fill(X, names, weight) if fill is None else fill
         X = filled(X, fill, names)
-    chunk = Chunk(X, y, weight)
-    if weight is not None:
-        check_weights(Tally.of(chunk), X.dtype)
     if columns is None:
         names_in = getattr(draft, "feature_names_in_", None)
         columns = Columns(draft.n_features_in_, names_in, encoder, fill)
-    return chunk, columns
+    return Chunk(X, y, weight), columns
 
 
 def _is_plain(estimator: Any, X: Any) -> bool:
