@@ -246,7 +246,8 @@ class _Graph:
 
     def filled(self, name: str, values: list[float]) -> str:
         """Replace NaN by a value per column."""
-        return self.node("Where", self.node("IsNaN", name), self._row(values), name)
+        row = self.constant(np.asarray(values, dtype=self.kind))
+        return self.node("Where", self.node("IsNaN", name), row, name)
 
     def clipped(self, name: str, low: np.ndarray, high: np.ndarray) -> str:
         """Limit each column to its bounds; NaN stays NaN."""
@@ -255,24 +256,21 @@ class _Graph:
             name = self.node("Where", self.node(comparison, name, constant), constant, name)
         return name
 
-    def _row(self, values: list[float]) -> str:
-        return self.constant(np.asarray(values, dtype=self.kind))
-
     def constant(self, value: np.ndarray) -> str:
         name = f"quadlin/constant/{len(self.constants)}"
         self.constants.append(self.onnx.numpy_helper.from_array(np.asarray(value, order="C"), name))
         return name
 
     def input(self, name: str, dtype: np.dtype, *sizes: int) -> str:
-        shape = ["rows", *sizes]
-        info = self.onnx.helper.make_tensor_value_info(name, self._type(dtype), shape)
-        self.inputs.append(info)
+        self.inputs.append(self._info(name, dtype, sizes))
         return name
 
     def output(self, name: str, dtype: np.dtype, *sizes: int) -> None:
+        self.outputs.append(self._info(name, dtype, sizes))
+
+    def _info(self, name: str, dtype: np.dtype, sizes: tuple[int, ...]) -> Any:
         shape = ["rows", *sizes]
-        info = self.onnx.helper.make_tensor_value_info(name, self._type(dtype), shape)
-        self.outputs.append(info)
+        return self.onnx.helper.make_tensor_value_info(name, self._type(dtype), shape)
 
     def model(self) -> Any:
         helper = self.onnx.helper

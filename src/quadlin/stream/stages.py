@@ -16,7 +16,7 @@ from math import sqrt
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model
 from quadlin.core.moments import Tally
-from quadlin.core.units import Units, UnitsMaker
+from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import Linearised
@@ -64,15 +64,10 @@ def as_log_odds(state: FitState, options: Options, make_units: UnitsMaker) -> Fi
         return replace(model, s=model.s / root, w=model.w / root, c=c)
 
     before = None if state.before is None else scaled(state.before)
-    last, constant = state.history[-1], constant_loss(options, units)
+    last, constant = state.history[-1], units.target.power * loss_unit(options.loss, units)
     history = (Record(0, 1, constant), Record(last.step, last.passes, constant))[: last.step + 1]
     model = scaled(state.model)
     return replace(state, model=model, units=units, history=history, before=before)
-
-
-def constant_loss(options: Options, units: Units) -> float:
-    """Return the log-loss of the best constant."""
-    return units.target.power * loss_unit(options.loss, units)
 
 
 NO_ROWS = Tally(0, 0, 0.0, 0.0)

@@ -88,12 +88,9 @@ def has_posterior(estimator: Any) -> bool:
     labels = estimator.loss == "logistic"  # whose standard errors are those of Newton's optimum
     learns = is_auto(estimator.alpha) and not (labels and estimator.uncertainty)
     wrong = [option.name for option in _contradictions(estimator)]
-    return learns and wrong == (["loss"] if _is_reweighted(estimator) else [])
-
-
-def _is_reweighted(estimator: Any) -> bool:
-    """Tell whether Huber's loss is that of a posterior, which has no standard errors."""
-    return bool(estimator.loss == "huber" and not estimator.uncertainty)
+    # Huber's loss reweights the rows of a posterior, which then has no standard errors.
+    reweighted = estimator.loss == "huber" and not estimator.uncertainty
+    return learns and wrong == (["loss"] if reweighted else [])
 
 
 def _warn_of_another_model(estimator: Any, fields: Sequence[np.ndarray]) -> None:
