@@ -91,7 +91,7 @@ def warn_of_edge(point: Point, alphas: Sequence[Alpha]) -> None:
             warn(
                 Message(
                     "The best penalty, {alpha:g}, is the {end} of {alphas=}: a better one may lie "
-                    "beyond. Add {more} ones, or leave {alphas=} out to have them found.",
+                    "beyond. Add {more} ones, or leave {alphas=} out to search for the best.",
                     alpha=best[i],
                     end=ends[best[i]],
                     more="smaller" if best[i] == tried[0] else "larger",

@@ -41,7 +41,9 @@ def splits(
             n_groups = len(np.unique(groups))
             n_splits = min(FOLDS, n_groups) if cv is None else int(cv)
             if n_groups < 2:
-                raise ValueError("groups has only one group, but needs two to hold one out.")
+                raise ValueError(
+                    "groups has only one group, but there must be two to hold one out."
+                )
             cv = GroupKFold(n_splits, shuffle=True, random_state=seed % 2**31)
         elif not hasattr(cv, "split"):
             raise ValueError("groups cannot be combined with a list of splits: give a splitter.")

@@ -31,7 +31,7 @@ UNDERFLOW = -30.0  # of log-odds: below, a probability is the exponential
 class FittedClasses:
     """One fit for two classes, else one for each class against all others.
 
-    And perhaps scores of all classes that were fitted together: the probabilities are theirs then.
+    If the scores of all classes were fitted together as well, the probabilities are theirs.
     """
 
     classes: np.ndarray

@@ -197,8 +197,7 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
             raise ValueError(f"{label!r} is not a class; there are {labels}.")
         if len(labels) == 2:
             raise ValueError(
-                f"There are two classes, and the log-odds are those of {labels[1]!r}: read them "
-                "from the classifier itself."
+                f"With two classes, the classifier itself has the log-odds, those of {labels[1]!r}."
             )
         one: Self = clone(self)
         part = fitted.parts[labels.index(label)]

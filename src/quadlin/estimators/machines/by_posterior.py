@@ -63,7 +63,7 @@ class ByPosterior:
         return fitted
 
     def _check_stream(self, fitted: Fitted | None) -> None:
-        """Refuse draws, and to go on from the posterior of a fit."""
+        """Refuse draws, and streams that would continue from the posterior of a fit."""
         if self.draws is not None:
             raise ValueError(NOT_A_STREAM)
         if fitted is not None and fitted.noise is not None:

@@ -152,7 +152,7 @@ class TwoTables:
         return first, second
 
     def _trusted(self, half: Half) -> Half:
-        """Return rows with each feature as far from the training rows as it is trusted."""
+        """Return rows with each feature within the bounds in which it is trusted."""
         trust = self.fitted.trust
         if trust.features is None or trust.is_exact or not self.bounded:
             return half

@@ -1,6 +1,6 @@
-"""What the rows show before a fit: what no model can fit is refused, what looks wrong is warned of.
+"""What the rows show before a fit: errors where no model can fit them, and warnings.
 
-Ids that were not declared as categories, ratings without a machine, extreme values.
+The warnings are about undeclared ids, ratings without a machine, and extreme values.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Rows, targets and weights, checked by scikit-learn with the names of every frame.
+"""Rows, targets and weights, checked by scikit-learn, with the column names of any frame.
 
 What cannot be fitted is refused, by errors that say where it is and what to do.
 """
