@@ -31,7 +31,6 @@ from quadlin.solve.lowrank.types import Options, Status, finished
 MOST_KEPT = 512  # parameters of a regression with pairs that `partial_fit` could go on with
 PROVISIONAL_ALPHA = 0.02  # of the weight
 
-
 Attributes = Callable[[], dict[str, Any]]  # what makes a copy of the estimator ready to predict
 OnStep = Callable[[Attributes], bool]  # called after each step; stops the fit by returning True
 
@@ -56,7 +55,6 @@ def fit(task: Task, rows: Rows, warm: FitState | None, on_step: OnStep | None = 
     surveyed = survey(rows)
     dtype, names = task.make_units.dtype, task.make_units.names
     check_survey(surveyed, dtype, names, task.options, task.robust)
-
     hook = None
     if on_step is not None:
 

@@ -17,7 +17,9 @@ def store_parameters(estimator: Any, arguments: Mapping[str, Any]) -> None:
 
     `arguments` are the `locals()` of the constructor.
     """
-    vars(estimator).update({name: arguments[name] for name in arguments if name != "self"})
+    for name, value in arguments.items():
+        if name != "self":
+            setattr(estimator, name, value)
 
 
 def is_auto(value: Any) -> bool:

@@ -28,7 +28,27 @@ from quadlin.solve.signals.search import Effort
 from quadlin.solve.signals.second_look import second_look
 
 
-class PhaseRetriever(RegressorMixin, BaseEstimator):
+class MeasurementEstimator(RegressorMixin, BaseEstimator):
+    """What the estimators share that recover something from measurements."""
+
+    status_: Status
+    history_: tuple[Record, ...]
+    n_features_in_: int
+
+    @property
+    def n_iter_(self) -> int:
+        """Return the number of steps."""
+        check_is_fitted(self)
+        return max(1, self.history_[-1].step)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.regressor_tags.poor_score = True  # y of scikit-learn's checks is no measurement
+        return tags
+
+
+class PhaseRetriever(MeasurementEstimator):
     r"""Recover a signal, up to its sign or phase, from intensities.
 
     .. math:: y_i = |a_i^\top z|^2 + \text{noise}, \qquad
@@ -99,9 +119,6 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
     """
 
     signal_: np.ndarray
-    status_: Status
-    history_: tuple[Record, ...]
-    n_features_in_: int
 
     def __init__(
         self,
@@ -170,17 +187,9 @@ class PhaseRetriever(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         return squared(np.asarray(self._checked(A, reset=False) @ self.signal_))
 
-    @property
-    def n_iter_(self) -> int:
-        """Return the number of steps."""
-        check_is_fitted(self)
-        return max(1, self.history_[-1].step)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.target_tags.positive_only = True
-        tags.regressor_tags.poor_score = True  # y of scikit-learn's checks is no intensity
         return tags
 
     def _checked(self, A: Any, reset: bool) -> Any:

@@ -5,7 +5,7 @@ from typing import Any, Self
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import unflagged
@@ -15,7 +15,11 @@ from quadlin.estimators.rows.parameters import store_parameters
 from quadlin.estimators.rows.validation import float_types, refuse_missing_targets
 from quadlin.estimators.signals.background import Explanation, warn_of_background
 from quadlin.estimators.signals.intensities import checked_targets, refuse_other_lengths
-from quadlin.estimators.signals.phase import forget_names, search_effort
+from quadlin.estimators.signals.phase import (
+    MeasurementEstimator,
+    forget_names,
+    search_effort,
+)
 from quadlin.estimators.signals.sensing_rows import (
     Recovery,
     as_pair,
@@ -27,7 +31,7 @@ from quadlin.estimators.signals.sensing_rows import (
     weights_of,
 )
 from quadlin.estimators.signals.symmetric_sensing import fitted_symmetric
-from quadlin.solve.lowrank.types import Record, Status
+from quadlin.solve.lowrank.types import Status
 from quadlin.solve.signals.bilinear import sense
 from quadlin.solve.signals.measurements import distinct_rows
 from quadlin.solve.signals.search import Effort
@@ -35,7 +39,7 @@ from quadlin.solve.signals.search import Effort
 WEAK = (Status.too_few_rows, Status.out_of_passes)
 
 
-class MatrixSensing(RegressorMixin, BaseEstimator):
+class MatrixSensing(MeasurementEstimator):
     r"""Recover a matrix of low rank from rank-one measurements.
 
     .. math:: y_i = a_i^\top M a_i + c + \text{noise} \quad (M = M^\top)
@@ -127,9 +131,6 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
     values_: np.ndarray
     right_: np.ndarray
     intercept_: float
-    status_: Status
-    history_: tuple[Record, ...]
-    n_features_in_: int
     is_pair_: bool
 
     def __init__(
@@ -260,18 +261,6 @@ class MatrixSensing(RegressorMixin, BaseEstimator):
         """Return the rank that was fitted."""
         check_is_fitted(self)
         return len(self.values_)
-
-    @property
-    def n_iter_(self) -> int:
-        """Return the number of steps."""
-        check_is_fitted(self)
-        return max(1, self.history_[-1].step)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.regressor_tags.poor_score = True  # y of scikit-learn's checks is linear
-        return tags
 
     @unflagged
     def _recover_pairs(
