@@ -23,7 +23,7 @@ from quadlin.estimators.regression.base import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.regression.tasks import is_sparse, request_of, task_of
 from quadlin.estimators.rows.columns import Columns, checked
-from quadlin.estimators.rows.parameters import check_options, is_auto, store_parameters
+from quadlin.estimators.rows.parameters import check_options, is_auto
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.types import Status
@@ -144,7 +144,27 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         uncertainty: bool | str = False,
         random_state: Any = None,
     ) -> None:
-        store_parameters(self, locals())
+        self.ranks = ranks
+        self.alphas = alphas
+        self.cv = cv
+        self.scoring = scoring
+        self.diagonal = diagonal
+        self.loss = loss
+        self.fields = fields
+        self.categorical_features = categorical_features
+        self.multi_hot = multi_hot
+        self.missing = missing
+        self.pairs = pairs
+        self.hierarchy = hierarchy
+        self.fit_linear = fit_linear
+        self.fit_intercept = fit_intercept
+        self.psd = psd
+        self.whiten = whiten
+        self.max_iter = max_iter
+        self.tol = tol
+        self.extrapolation = extrapolation
+        self.uncertainty = uncertainty
+        self.random_state = random_state
 
     @property
     def set_callbacks(self) -> Any:

@@ -5,7 +5,6 @@ from typing import Any
 
 from quadlin.data.columns.names import Name
 from quadlin.estimators.labels.logistic_model import LogisticModel
-from quadlin.estimators.rows.parameters import store_parameters
 
 
 class SecondOrderClassifier(LogisticModel):
@@ -158,4 +157,25 @@ class SecondOrderClassifier(LogisticModel):
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
-        store_parameters(self, locals())
+        self.rank = rank
+        self.diagonal = diagonal
+        self.alpha = alpha
+        self.class_weight = class_weight
+        self.fields = fields
+        self.categorical_features = categorical_features
+        self.multi_hot = multi_hot
+        self.missing = missing
+        self.pairs = pairs
+        self.hierarchy = hierarchy
+        self.fit_linear = fit_linear
+        self.fit_intercept = fit_intercept
+        self.psd = psd
+        self.whiten = whiten
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.max_memory = max_memory
+        self.extrapolation = extrapolation
+        self.uncertainty = uncertainty
+        self.warm_start = warm_start
+        self.random_state = random_state

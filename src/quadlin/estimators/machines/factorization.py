@@ -11,7 +11,6 @@ from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Job
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.rows.input_errors import warn_of_ids
-from quadlin.estimators.rows.parameters import store_parameters
 
 
 class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegressor):
@@ -139,7 +138,30 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
-        store_parameters(self, locals())
+        self.rank = rank
+        self.alpha = alpha
+        self.loss = loss
+        self.fields = fields
+        self.categorical_features = categorical_features
+        self.multi_hot = multi_hot
+        self.missing = missing
+        self.pairs = pairs
+        self.hierarchy = hierarchy
+        self.fit_linear = fit_linear
+        self.fit_intercept = fit_intercept
+        self.psd = psd
+        self.whiten = whiten
+        self.polish = polish
+        self.step = step
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.max_memory = max_memory
+        self.extrapolation = extrapolation
+        self.uncertainty = uncertainty
+        self.draws = draws
+        self.warm_start = warm_start
+        self.random_state = random_state
 
     def _fitted_rows(self, job: Job) -> Fitted:
         """Fit rows of one-hot fields by their posterior where that is possible."""

@@ -23,7 +23,6 @@ from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Attributes, Job
 from quadlin.estimators.regression.tasks import FitResult, Task
 from quadlin.estimators.rows.input_errors import warn_of_ids
-from quadlin.estimators.rows.parameters import store_parameters
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.lowrank.types import Problem, Record, Status, loss_unit
 
@@ -191,7 +190,28 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
-        store_parameters(self, locals())
+        self.rank = rank
+        self.alpha = alpha
+        self.class_weight = class_weight
+        self.fields = fields
+        self.categorical_features = categorical_features
+        self.multi_hot = multi_hot
+        self.missing = missing
+        self.pairs = pairs
+        self.hierarchy = hierarchy
+        self.fit_linear = fit_linear
+        self.fit_intercept = fit_intercept
+        self.psd = psd
+        self.whiten = whiten
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.max_memory = max_memory
+        self.extrapolation = extrapolation
+        self.uncertainty = uncertainty
+        self.draws = draws
+        self.warm_start = warm_start
+        self.random_state = random_state
 
     def _fitted_rows(self, job: Job) -> FittedClasses:  # type: ignore[override]
         """Warn of ids that were not declared, and fit each class."""

@@ -15,7 +15,6 @@ from quadlin.data.columns.names import Name
 from quadlin.estimators.regression.base import SecondOrderModel
 from quadlin.estimators.regression.predicting import d2_of, interval, r2_of, source_to_score
 from quadlin.estimators.regression.streaming import as_array
-from quadlin.estimators.rows.parameters import store_parameters
 
 
 class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
@@ -292,7 +291,30 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
-        store_parameters(self, locals())
+        self.rank = rank
+        self.diagonal = diagonal
+        self.alpha = alpha
+        self.loss = loss
+        self.fields = fields
+        self.categorical_features = categorical_features
+        self.multi_hot = multi_hot
+        self.missing = missing
+        self.pairs = pairs
+        self.hierarchy = hierarchy
+        self.fit_linear = fit_linear
+        self.fit_intercept = fit_intercept
+        self.psd = psd
+        self.whiten = whiten
+        self.polish = polish
+        self.step = step
+        self.max_iter = max_iter
+        self.tol = tol
+        self.batch_size = batch_size
+        self.max_memory = max_memory
+        self.extrapolation = extrapolation
+        self.uncertainty = uncertainty
+        self.warm_start = warm_start
+        self.random_state = random_state
 
     losses = ("squared", "huber", "poisson")
 

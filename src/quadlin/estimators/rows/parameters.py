@@ -12,16 +12,6 @@ from quadlin.data.columns.label_sets import separators_of
 from quadlin.solve.pairs.pair_regression import HIERARCHIES
 
 
-def store_parameters(estimator: Any, arguments: Mapping[str, Any]) -> None:
-    """Store the arguments of a constructor as they are, each under its name, as scikit-learn does.
-
-    `arguments` are the `locals()` of the constructor.
-    """
-    for name, value in arguments.items():
-        if name != "self":
-            setattr(estimator, name, value)
-
-
 def is_auto(value: Any) -> bool:
     """Tell whether a parameter is to be chosen from the rows."""
     return isinstance(value, str) and value == "auto"

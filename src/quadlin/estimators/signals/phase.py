@@ -12,7 +12,7 @@ from quadlin.core.arrays import unflagged
 from quadlin.core.messages import Message, Option
 from quadlin.estimators.regression.base import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.parameters import check_tol, check_whole, store_parameters
+from quadlin.estimators.rows.parameters import check_tol, check_whole
 from quadlin.estimators.rows.validation import float_types, validated
 from quadlin.estimators.signals.intensities import (
     checked_intensities,
@@ -130,7 +130,12 @@ class PhaseRetriever(MeasurementEstimator):
         tol: float = 1e-6,
         random_state: Any = None,
     ) -> None:
-        store_parameters(self, locals())
+        self.real = real
+        self.loss = loss
+        self.n_starts = n_starts
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
 
     @unflagged
     def fit(self, A: Any, y: Any, sample_weight: Any = None) -> Self:

@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import unflagged
 from quadlin.estimators.regression.base import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.parameters import store_parameters
 from quadlin.estimators.rows.validation import float_types, refuse_missing_targets
 from quadlin.estimators.signals.background import Explanation, warn_of_background
 from quadlin.estimators.signals.intensities import checked_targets, refuse_other_lengths
@@ -145,7 +144,14 @@ class MatrixSensing(MeasurementEstimator):
         tol: float = 1e-6,
         random_state: Any = None,
     ) -> None:
-        store_parameters(self, locals())
+        self.rank = rank
+        self.psd = psd
+        self.fit_intercept = fit_intercept
+        self.loss = loss
+        self.n_starts = n_starts
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
 
     def fit(self, A: Any, y: Any, sample_weight: Any = None) -> Self:
         """Recover the matrix.
