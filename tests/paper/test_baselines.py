@@ -11,8 +11,8 @@ from quadlin.paper.descent import STEP_SIZES, Factors, descend, gradient
 from quadlin.paper.laws import law
 from quadlin.paper.methods import METHODS, SOLVERS
 from quadlin.paper.printed import literal
+from quadlin.paper.problems import tables
 from quadlin.paper.race import Race
-from quadlin.paper.samplers import tables
 from quadlin.paper.solver import Setting
 from quadlin.paper.standardised import Standardised
 

@@ -1,7 +1,5 @@
 """The claims of the paper as measurements, each at its smallest."""
 
-from importlib import import_module
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -9,15 +7,26 @@ import pytest
 
 from quadlin.paper.laws import law
 from quadlin.paper.problems import sample
-from quadlin.paper.studies import CLAIMS, identifiability, masks, rate, rip, samples, skewness, tau
-from quadlin.paper.trend import power, powers, verdict_of
+from quadlin.paper.studies import (
+    CLAIMS,
+    identifiability,
+    masks,
+    rate,
+    rip,
+    samples,
+    skewness,
+    studies,
+    tau,
+)
+from quadlin.paper.study import verdict_of
+from quadlin.paper.trend import power, powers
 from quadlin.stream import row_sample
 
 MEASURED = ("seconds", "bytes")  # columns that a second run need not repeat
 
 
 def study(name):
-    return import_module(f"quadlin.paper.studies.{name}").STUDY
+    return studies()[name]
 
 
 def last(rows, *keys):

@@ -17,12 +17,12 @@ from quadlin.explain.displays import LevelDisplay
 from quadlin.paper import report, results, runner
 from quadlin.paper.__main__ import main
 from quadlin.paper.laws import law
-from quadlin.paper.overview import OverviewDisplay
+from quadlin.paper.problems import tables
 from quadlin.paper.report import write_report
 from quadlin.paper.runner import TaskFailedError, UnknownNameError, reproduce
-from quadlin.paper.samplers import tables
 from quadlin.paper.studies import panels, studies
-from quadlin.paper.study import SIZES, Study, Verdict
+from quadlin.paper.studies.panels import OverviewDisplay
+from quadlin.paper.study import SIZES, About, Study, Verdict
 
 ONLY = "a,b,c,d,nuclear"
 
@@ -60,9 +60,7 @@ def toy(monkeypatch):
     def put(body=task_rows):
         study = Study(
             "toy",
-            "A <toy> & title",
-            "a < b",
-            "none",
+            About("A <toy> & title", "a < b", "none"),
             lambda size: [{"trial": t, "seed": t} for t in range(3)],
             body,
             lambda frame: {"values": LevelDisplay({"v": (frame["trial"], frame["value"])})},

@@ -9,9 +9,19 @@ from quadlin.paper.page import write_page
 from quadlin.paper.report import write_report
 from quadlin.paper.runner import TaskFailedError, reproduce
 from quadlin.paper.settings import Settings
-from quadlin.paper.studies import SIZES, studies
+from quadlin.paper.studies import studies
+from quadlin.paper.study import SIZES
 
 SIZE_HELP = {"tiny": "seconds, for tests", "quick": "minutes (default)", "full": "the paper's"}
+PANEL_OPTIONS: dict[str, tuple[type, str]] = {
+    "features": (int, "number of features d"),
+    "rank": (int, "rank k"),
+    "rows": (str, "training rows, such as 20000 or 30kd"),
+    "noise": (float, "standard deviation of the noise"),
+    "trials": (int, "number of trials"),
+    "iterations": (int, "most iterations of a solver"),
+    "distribution": (str, "such as gaussian, truncated:0.1, or a file"),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,26 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--page", type=Path, help="Markdown page whose tables are written anew")
     parser.add_argument("--no-report", action="store_true", help="where matplotlib is missing")
     panels = parser.add_argument_group("settings of the panels a to h")
-    panels.add_argument("--features", type=int, help="number of features d")
-    panels.add_argument("--rank", type=int, help="rank k")
-    panels.add_argument("--rows", help="training rows, such as 20000 or 30kd")
-    panels.add_argument("--noise", type=float, help="standard deviation of the noise")
-    panels.add_argument("--trials", type=int, help="number of trials")
-    panels.add_argument("--iterations", type=int, help="most iterations of a solver")
-    panels.add_argument("--distribution", help="such as gaussian, truncated:0.1, or a file")
+    for name, (kind, words) in PANEL_OPTIONS.items():
+        panels.add_argument(f"--{name}", type=kind, help=words)
     panels.add_argument("--solver", action="append", default=[], help="file of a solver")
     options = parser.parse_args(arguments)
     size = options.size or "quick"
-    settings = Settings(
-        features=options.features,
-        rank=options.rank,
-        rows=options.rows,
-        noise=options.noise,
-        trials=options.trials,
-        iterations=options.iterations,
-        distribution=options.distribution,
-        solvers=tuple(options.solver),
-    )
+    changed = {name: getattr(options, name) for name in PANEL_OPTIONS}
+    settings = Settings(**changed, solvers=tuple(options.solver))
     try:
         folder = options.folder or settings.folder(size)
         if options.report_only:

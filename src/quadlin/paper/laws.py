@@ -5,7 +5,7 @@ are about features of mean 0 and variance 1, so a `Law` knows its moments as num
 """
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from scipy.stats import norm
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
 Q_NEAR = 0.2  # of the two-valued law that the "near" family approaches
 TWO_VALUED = 0.05  # a law with a smaller τ has an M without diagonal
+BLOCK = 20_000  # rows at a time
 MEASURED_ROWS = 200_000  # from which the moments of a user's distribution are measured
 
 
@@ -49,6 +50,11 @@ class Law:
     def draw(self, rng: np.random.Generator, n: int, d: int) -> np.ndarray:
         """Return standardised rows."""
         return np.asarray((self.sample(rng, n, d) - self.mean) / self.sd)
+
+    def blocks(self, rng: np.random.Generator, n: int, d: int) -> Iterator[np.ndarray]:
+        """Yield standardised rows, some thousands at a time."""
+        for start in range(0, n, BLOCK):
+            yield self.draw(rng, min(BLOCK, n - start), d)
 
 
 def law(name: str, parameter: float | None = None) -> Law:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from quadlin.explain.displays import ConvergenceDisplay, LevelDisplay
 from quadlin.paper.descent import descend
 from quadlin.paper.laws import law_name
 from quadlin.paper.library import panel_fit
@@ -60,6 +61,7 @@ LAW_STYLES: Mapping[str, Style] = {
     "truncated": {"color": "#D55E00", "marker": "s", "linestyle": "--"},
     "bernoulli": {"color": "#009E73", "marker": "^", "linestyle": ":"},
 }
+LAWS = tuple(LAW_STYLES)  # that most studies compare
 USER_COLOURS = ("#AA3377", "#228833", "#BBBB00", "#004488")  # of solvers of users
 USER_MARKERS = "X8H+"
 
@@ -104,13 +106,40 @@ def styles_by_law(keys: Iterable[str], laws: Iterable[str]) -> dict[str, Style]:
     }
 
 
-def points(frame: Frame, x: str, y: str, by: str = "method", name: Any = name_of) -> dict[str, Any]:
-    """Return two columns for each method, or each value of another column, by its name."""
+def points(frame: Frame, x: str, y: str, by: Any = "method", name: Any = name_of) -> dict[str, Any]:
+    """Return two columns for each method, or each value of other columns, by its name."""
     groups = frame.groupby(by, sort=False)
     return {name(key): (part[x].to_numpy(), part[y].to_numpy()) for key, part in groups}
 
 
-def trials(frame: Frame, x: str, y: str) -> dict[str, list[Any]]:
-    """Return two columns for each method, seed by seed."""
-    groups = frame.groupby("method", sort=False)
-    return {name_of(key): list(points(part, x, y, "seed").values()) for key, part in groups}
+def trials(
+    frame: Frame, x: str, y: str, by: Any = "method", name: Any = name_of
+) -> dict[str, list[Any]]:
+    """Return two columns for each method, or each value of other columns, seed by seed."""
+    groups = frame.groupby(by, sort=False)
+    return {name(key): list(points(part, x, y, "seed").values()) for key, part in groups}
+
+
+def levels_by_method(
+    frame: Frame,
+    x: tuple[str, str],
+    y: tuple[str, str],
+    title: str,
+    level: tuple[float | None, str] = (None, ""),
+    by: str = "method",
+) -> LevelDisplay:
+    """Return the display of y against x for each method, on logarithmic axes.
+
+    `x` and `y` are columns with their words, `level` a number with its words.
+    """
+    shown, labels = points(frame, x[0], y[0], by), (x[1], y[1], title)
+    return LevelDisplay(
+        shown, *level, *labels, log_x=True, log_y=True, styles=styles(frame[by].unique())
+    )
+
+
+def errors_by_method(frame: Frame, **labels: Any) -> ConvergenceDisplay:
+    """Return the display of the test error of each method against the passes over the rows."""
+    labels = {"x_label": "passes over the rows", "stepwise": True, **labels}
+    look = styles(frame["method"].unique())
+    return ConvergenceDisplay.from_trials(trials(frame, "passes", "nmse"), styles=look, **labels)

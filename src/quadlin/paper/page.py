@@ -40,7 +40,7 @@ def results_as_markdown(folder: Path) -> str:
     panels = [_panel_rows(name, frames[name], keys, settings) for name in PANELS if name in frames]
     header = ["panel", "features", "noise", *(name_of(key) for key in keys), "holds?"]
     claims = [
-        [study.title, verdict.measured, verdict.holds]
+        [study.about.title, verdict.measured, verdict.holds]
         for study in studies().values()
         if study.name in frames and study.name not in PANELS
         for verdict in [under_settings(study.verdict(frames[study.name]), settings)]

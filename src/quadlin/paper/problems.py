@@ -1,7 +1,9 @@
-"""Problems for the measurements: a known model, and rows of standardised features from it."""
+"""Problems for the measurements: a known model, and rows from it, standardised or as sampled."""
 
+import os
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +11,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.paper.laws import law
+from quadlin.paper.laws import Law, law
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def random_truth(
 
 TEST_ROWS = 2000
 INTERCEPT = 1.0
+PIECES = 20  # that a stream is cut into
+BLOCKS = 64  # of a table, drawn at the same time
 
 
 @dataclass(frozen=True)
@@ -128,10 +132,57 @@ def of_truth(truth: Truth, Z: np.ndarray, n: int, noise: float, rng: np.random.G
     return Sample(truth, Z[:n], y, Z[n:], f[n:])
 
 
+@dataclass(frozen=True)
+class Table:
+    """Some rows, their noiseless targets, and one standard normal number of noise per row."""
+
+    X: np.ndarray  # (n, d), float32
+    f: np.ndarray  # (n,), float64
+    noise: np.ndarray  # (n,), float64
+
+
+def tables(law: Law, sizes: tuple[int, ...], d: int, k: int, seed: int) -> list[Table]:
+    """Draw a model of the paper's Section 5, and one table for each number of rows.
+
+    The blocks of a table are fixed, so the rows are the same for any number of cores.
+    M = QQᵀ with Q orthonormal and w ~ N(0, I/d), as in the paper. Where the law is not moment
+    invertible, the diagonal is left out of M.
+    """
+    truth_seed, *seeds = np.random.SeedSequence(seed).spawn(1 + len(sizes))
+    truth = random_truth(np.random.default_rng(truth_seed), d, k, has_diagonal=law.is_invertible)
+    return [_table(law, truth, n, d, s) for n, s in zip(sizes, seeds, strict=True)]
+
+
+def _table(law: Law, truth: Truth, n: int, d: int, seed: np.random.SeedSequence) -> Table:
+    X, f, noise = np.empty((n, d), np.float32), np.empty(n), np.empty(n)
+    edges = np.linspace(0, n, BLOCKS + 1).astype(int)
+
+    def fill(number: int, block_seed: np.random.SeedSequence) -> None:
+        part = slice(edges[number], edges[number + 1])
+        rng = np.random.default_rng(block_seed)
+        X[part] = law.sample(rng, edges[number + 1] - edges[number], d)
+        f[part] = truth(X[part])
+        rng.standard_normal(out=noise[part])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(fill, range(BLOCKS), seed.spawn(BLOCKS)))
+    return Table(X, f, noise)
+
+
 def fitted(X: np.ndarray, y: np.ndarray, rank: int, **options: Any) -> SecondOrderRegressor:
     """Fit least squares without warnings, since convergence itself is measured."""
     model = SecondOrderRegressor(rank=rank, alpha=0.0, random_state=0, **options)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(X, y)
+    return model
+
+
+def streamed(X: np.ndarray, y: np.ndarray, rank: int) -> SecondOrderRegressor:
+    """Fit in one pass of partial_fit, in twenty pieces, without warnings."""
+    model = SecondOrderRegressor(rank=rank, alpha=0.0, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for part in np.array_split(np.arange(len(y)), PIECES):
+            model.partial_fit(X[part], y[part])
     return model

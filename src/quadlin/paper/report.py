@@ -10,10 +10,9 @@ from typing import Any
 
 from quadlin.core.messages import Message, Phrase
 from quadlin.explain.html import html_page
-from quadlin.paper.overview import OverviewDisplay
 from quadlin.paper.results import FolderError, read_about, settings_of, write_text
 from quadlin.paper.studies import studies
-from quadlin.paper.studies.panels import PANELS, as_run
+from quadlin.paper.studies.panels import PANELS, OverviewDisplay, as_run
 from quadlin.paper.study import Study, Verdict
 
 PAGE = "report.html"
@@ -195,8 +194,8 @@ scope.</p>
 <thead><tr><th>Claim</th><th>Measured</th><th>Holds?</th></tr></thead>
 <tbody>
 {% for section, facts in sections %}
-<tr><td data-label="Claim"><a href="#{{ section.study.name }}">{{ section.study.title }}</a>
-<br>{{ section.study.claim }}</td>
+<tr><td data-label="Claim"><a href="#{{ section.study.name }}">{{ section.study.about.title }}</a>
+<br>{{ section.study.about.claim }}</td>
 <td data-label="Measured">{{ section.verdict.measured }}</td>
 <td data-label="Holds?">{{ badge(section.verdict.holds) }}</td></tr>
 {% endfor %}
@@ -204,21 +203,22 @@ scope.</p>
 </table>
 {% for section, facts in sections %}
 {% set study, verdict = section.study, section.verdict %}
+{% set about = study.about %}
 <article id="{{ study.name }}">
-<h2>{{ study.title }} {{ badge(verdict.holds) }}</h2>
-<p><strong>Claim.</strong> {{ study.claim }}</p>
+<h2>{{ about.title }} {{ badge(verdict.holds) }}</h2>
+<p><strong>Claim.</strong> {{ about.claim }}</p>
 <p><strong>Measured.</strong> {{ verdict.measured }}</p>
 {% for part in verdict.words.split("\n\n") %}
 <p>{{ part }}</p>
 {% endfor %}
 <div class="figures">
 {% for name, picture in section.pictures.items() %}
-<figure><img alt="{{ study.title }}, {{ name }}" src="data:image/svg+xml;base64,{{ picture }}">
+<figure><img alt="{{ about.title }}, {{ name }}" src="data:image/svg+xml;base64,{{ picture }}">
 </figure>
 {% endfor %}
 </div>
 <details><summary>Setting, seeds, versions, time</summary>
-<p>{{ study.setting }}</p>
+<p>{{ about.setting }}</p>
 <dl>
 {% for name, value in facts %}
 <dt>{{ name }}</dt><dd>{{ value }}</dd>

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
-Task = Mapping[str, Any]  # plain numbers and strings only: it is written to the results as JSON
+Task = dict[str, Any]  # plain numbers and strings only: it is written to the results as JSON
 Row = dict[str, Any]  # one line of the results: plain numbers and strings
 Frame = Any  # a pandas DataFrame of the rows of all tasks, the task's own entries as columns
 
@@ -21,6 +21,14 @@ class Verdict:
     words: str  # a frank paragraph: where the claim holds, where not, and why
 
 
+class About(NamedTuple):
+    """What a study is about, in words."""
+
+    title: str
+    claim: str  # what is claimed and where, in our own words
+    setting: str  # how it is measured
+
+
 @dataclass(frozen=True)
 class Study:
     """One figure or claim.
@@ -30,9 +38,7 @@ class Study:
     """
 
     name: str  # of its files, and for `--only`
-    title: str
-    claim: str  # what is claimed and where, in our own words
-    setting: str  # how it is measured
+    about: About
     tasks: Callable[[str], Sequence[Task]]  # for a size
     run: Callable[[Task, str], list[Row]]  # a task, on a device: "cpu" or torch's name of another
     figures: Callable[[Frame], Mapping[str, Any]]  # by name: Displays, not yet drawn
@@ -51,3 +57,15 @@ def grid(**axes: Any) -> list[Task]:
         v if isinstance(v, Iterable) and not isinstance(v, str) else [v] for v in axes.values()
     )
     return [dict(zip(axes, values, strict=True)) for values in product(*plain)]
+
+
+def verdict_of(checks: Mapping[str, bool]) -> str:
+    """Return "yes" if all hold, "no" if none, else "in part"."""
+    held = list(checks.values())
+    return "yes" if all(held) else "in part" if any(held) else "no"
+
+
+def joined(items: Iterable[Any]) -> str:
+    """Join words as a sentence does: a, b and c."""
+    words = [str(item) for item in items]
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]

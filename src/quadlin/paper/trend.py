@@ -1,6 +1,6 @@
 """Power laws through measurements, with the uncertainty of their exponents."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,15 +61,3 @@ def powers(factors: Mapping[str, Any], values: Any) -> dict[str, Power]:
 def power(x: Any, y: Any) -> Power:
     """Fit y = a·xᵖ and return p."""
     return powers({"x": x}, y)["x"]
-
-
-def verdict_of(checks: Mapping[str, bool]) -> str:
-    """Return "yes" if all hold, "no" if none, else "in part"."""
-    held = list(checks.values())
-    return "yes" if all(held) else "in part" if any(held) else "no"
-
-
-def joined(items: Iterable[Any]) -> str:
-    """Join words as a sentence does: a, b and c."""
-    words = [str(item) for item in items]
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]

@@ -2,11 +2,8 @@
 
 from importlib import import_module
 
-from quadlin.paper.study import SIZES, Study, Verdict
+from quadlin.paper.study import Study
 
-__all__ = ["SIZES", "Study", "Verdict", "studies"]
-
-FIGURE = ("panels", "nuclear")
 CLAIMS = (
     "rate",
     "samples",
@@ -37,9 +34,9 @@ def studies() -> dict[str, Study]:
     >>> list(studies())[:8]
     ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h']
     """
-    by_name: dict[str, Study] = {}
-    for name in (*FIGURE, *CLAIMS):
-        module = import_module(f"{__name__}.{name}")
-        for study in getattr(module, "STUDIES", None) or [module.STUDY]:
-            by_name[study.name] = study
+    panels = import_module(f"{__name__}.panels")
+    by_name: dict[str, Study] = {panel.name: panel for panel in panels.STUDIES}
+    for name in ("nuclear", *CLAIMS):
+        m = import_module(f"{__name__}.{name}")
+        by_name[name] = Study(name, m.ABOUT, m.tasks, m.run, m.figures, m.verdict)
     return by_name

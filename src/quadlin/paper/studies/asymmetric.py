@@ -1,37 +1,37 @@
 """The 2016 result: asymmetric sensing, y = xᵀAz, by the features [x; z]; also in one pass."""
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.explain.displays import LevelDisplay
-from quadlin.paper.methods import FITS, points, styles
-from quadlin.paper.problems import fitted
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import verdict_of
+from quadlin.paper.methods import FITS, levels_by_method
+from quadlin.paper.problems import fitted, streamed
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, verdict_of
 
 EXACT = 1e-6  # relative error of A
 ENOUGH = 10  # rows in k(p + q) from which recovery is asked for
-PIECES = 20
 # p, q, rank of A, rows in k(p + q), seeds
 SIZES: dict[str, tuple[int, int, int, tuple[int, ...], int]] = {
     "tiny": (10, 8, 1, (40,), 1),
     "quick": (25, 15, 1, (5, 20, 80), 2),
     "full": (60, 40, 2, (5, 10, 20, 40, 80, 160), 4),
 }
+ABOUT = About(
+    title="The 2016 result: asymmetric sensing by [x; z]",
+    claim="The same group in 2016 (NIPS, generalized factorization machines and rank-one matrix "
+    "sensing): asymmetric sensing and inductive matrix completion reduce to the symmetric model "
+    "with the features [x; z], and one pass is enough.",
+    setting="Gaussian x (p features) and z (q features), y = xᵀAz without noise, A of rank k; "
+    "fits of rank 2k to [x; z], and one pass of partial_fit in twenty pieces.",
+)
 
 
 def tasks(size: str) -> list[Task]:
     """List the tasks: one table each."""
     p, q, k, multiples, seeds = SIZES[size]
-    return [
-        {"p": p, "q": q, "k": k, "ratio": m, "n": m * k * (p + q), "seed": seed}
-        for m in multiples
-        for seed in range(seeds)
-    ]
+    plan = grid(p=p, q=q, k=k, ratio=multiples, seed=range(seeds))
+    return [task | {"n": task["ratio"] * k * (p + q)} for task in plan]
 
 
 def run(task: Task, device: str) -> list[Row]:
@@ -42,13 +42,8 @@ def run(task: Task, device: str) -> list[Row]:
     A = U @ V.T
     X = rng.standard_normal((n, p + q))
     y = np.sum((X[:, :p] @ A) * X[:, p:], axis=1)
-    fits: dict[str, Any] = {m: fitted(X, y, 2 * k, **o) for m, o in FITS.items()}
-    stream = SecondOrderRegressor(rank=2 * k, alpha=0.0, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for part in np.array_split(np.arange(n), PIECES):
-            stream.partial_fit(X[part], y[part])
-    fits["stream"] = stream
+    fits = {m: fitted(X, y, 2 * k, **o) for m, o in FITS.items()}
+    fits["stream"] = streamed(X, y, 2 * k)
     rows = []
     for method, fit in fits.items():
         M = (fit.components_.T * fit.eigenvalues_) @ fit.components_
@@ -61,16 +56,12 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the error of A against the rows."""
     p, q, k = (frame[name].iloc[0] for name in "pqk")
     return {
-        "asymmetric": LevelDisplay(
-            points(frame, "ratio", "error"),
-            level=EXACT,
-            level_label="exact, below",
-            x_label="rows / k(p + q)",
-            y_label="relative error of A",
+        "asymmetric": levels_by_method(
+            frame,
+            x=("ratio", "rows / k(p + q)"),
+            y=("error", "relative error of A"),
             title=f"y = xᵀAz by [x; z]: A is {p} × {q} of rank {k}",
-            log_x=True,
-            log_y=True,
-            styles=styles(dict.fromkeys(frame["method"])),
+            level=(EXACT, "exact, below"),
         )
     }
 
@@ -95,18 +86,3 @@ def verdict(frame: Frame) -> Verdict:
         "held positive cannot represent them."
     )
     return Verdict(measured, verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="asymmetric",
-    title="The 2016 result: asymmetric sensing by [x; z]",
-    claim="The same group in 2016 (NIPS, generalized factorization machines and rank-one matrix "
-    "sensing): asymmetric sensing and inductive matrix completion reduce to the symmetric model "
-    "with the features [x; z], and one pass is enough.",
-    setting="Gaussian x (p features) and z (q features), y = xᵀAz without noise, A of rank k; "
-    "fits of rank 2k to [x; z], and one pass of partial_fit in twenty pieces.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

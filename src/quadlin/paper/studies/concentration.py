@@ -8,11 +8,11 @@ import numpy as np
 from quadlin.core.moments import Moments
 from quadlin.explain.displays import ScalingDisplay
 from quadlin.paper.laws import coefficients, law, law_name
+from quadlin.paper.methods import LAWS
 from quadlin.paper.problems import random_truth
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
-from quadlin.paper.trend import Power, joined, power, verdict_of
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.trend import Power, power
 
-LAWS = ("gaussian", "truncated", "bernoulli")
 PARTS = {
     "P0": "P⁽⁰⁾",
     "P1": "P⁽¹⁾",
@@ -25,7 +25,6 @@ PARTS = {
 }
 GROUPS = {"statistics": ("P0", "P1", "P2", "H"), "estimates": ("G_moments", "H_moments", "M", "W")}
 GROUP_TITLES = {"statistics": "Statistics of a step", "estimates": "What is made of them"}
-BLOCK = 20_000  # rows at a time
 SLACK = 0.1
 REPEATS = 8  # tables of a task: a single number such as P⁽⁰⁾ may be near its mean by luck
 # d, k, rows, seeds
@@ -34,6 +33,14 @@ SIZES: dict[str, tuple[int, int, tuple[int, ...], int]] = {
     "quick": (40, 3, (2000, 6000, 18_000), 3),
     "full": (100, 5, (4000, 16_000, 64_000, 256_000), 4),
 }
+ABOUT = About(
+    title="Lemmas 6 to 8: concentration",
+    claim="Lemmas 6 to 8: P⁽⁰⁾, P⁽¹⁾, P⁽²⁾, the operator, the coefficients G and H and the "
+    "estimates 𝓜 and 𝓦 deviate from their means by δ of the order n^(−1/2).",
+    setting="y of a fixed positive M and w without noise; deviations in the spectral norm from the "
+    "means under the law's exact moments; κ and φ of 𝓜, 𝓦, G and H estimated on the same rows. On "
+    "two-valued features M is without diagonal and has no G and H.",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -58,8 +65,7 @@ def _deviations(task: Task, rng: np.random.Generator) -> dict[str, float]:
     mip = features.is_invertible
     truth = random_truth(rng, d, task["k"], has_diagonal=mip)  # the lemma has no intercept
     P0, P1, square, E, moments = 0.0, np.zeros(d), np.zeros(d), np.zeros((d, d)), None
-    for start in range(0, n, BLOCK):
-        Z = features.draw(rng, min(BLOCK, n - start), d)
+    for Z in features.blocks(rng, n, d):
         y = truth(Z)
         P0 += float(y.sum()) / n
         P1 += Z.T @ y / n
@@ -151,18 +157,3 @@ def verdict(frame: Frame) -> Verdict:
     )
     words += f"Away from it: {joined(off)}." if off else "None levels off."
     return Verdict(measured, verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="concentration",
-    title="Lemmas 6 to 8: concentration",
-    claim="Lemmas 6 to 8: P⁽⁰⁾, P⁽¹⁾, P⁽²⁾, the operator, the coefficients G and H and the "
-    "estimates 𝓜 and 𝓦 deviate from their means by δ of the order n^(−1/2).",
-    setting="y of a fixed positive M and w without noise; deviations in the spectral norm from the "
-    "means under the law's exact moments; κ and φ of 𝓜, 𝓦, G and H estimated on the same rows. On "
-    "two-valued features M is without diagonal and has no G and H.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.explain.displays import LevelDisplay
 from quadlin.paper.laws import law
 from quadlin.paper.library import moment_steps
-from quadlin.paper.methods import METHODS, styles
+from quadlin.paper.methods import METHODS, levels_by_method
 from quadlin.paper.problems import sample
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import Power, joined, power, verdict_of
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, joined, verdict_of
+from quadlin.paper.trend import Power, power
 
 STEPS = ("plain", "guarded")
 EXACT, LOST = 1e-9, 1e3  # errors, beside that of the start, below or above which a run ends
@@ -22,6 +21,14 @@ SIZES: dict[str, tuple[int, int, int, tuple[float, ...], tuple[float, ...], int,
     "quick": (30, 2, 160, (1.0, 2.0, 4.0, 8.0), (1.0, 0.5, 0.25), 2, 10),
     "full": (80, 3, 160, (1.0, 2.0, 4.0, 8.0, 16.0), (1.0, 0.7, 0.5, 0.35, 0.25), 4, 14),
 }
+ABOUT = About(
+    title="Theorem 2: σ₁/σ_k and p",
+    claim="Theorem 2: the rows needed grow with (p + 1)², p = max(1, |κ|, |φ−3|, |φ−1|), and δ is "
+    "bounded by an expression in σ₁/σ_k.",
+    setting="Fresh rows for each step, no noise, positive M whose eigenvalues fall geometrically "
+    "from 1 to σ_k/σ₁; features Gaussian with probability q, else 0, so that κ = 0 and φ = 3/q. δ "
+    "is the mean factor per step of ‖ŵ − w‖ + ‖M̂ − M‖₂.",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -70,19 +77,13 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     for varied, label in (("ratio", "σ₁/σ_k of M"), ("p", "p + 1 of the features")):
         part = frame[frame["varied"] == varied]
         x = part["ratio"] if varied == "ratio" else (part["p"] + 1).round(2)
-        pictures[f"constants_{varied}"] = LevelDisplay(
-            {
-                METHODS[step].name: (x[rows.index].to_numpy(), rows["delta"].to_numpy())
-                for step, rows in part.groupby("step", sort=False)
-            },
-            level=1.0,
-            level_label="no progress",
-            x_label=label,
-            y_label="share of error left by a step",
+        pictures[f"constants_{varied}"] = levels_by_method(
+            part.assign(x=x),
+            x=("x", label),
+            y=("delta", "share of error left by a step"),
             title=f"Fresh rows, n = {int(frame['n'].iloc[0]):,} per step",
-            log_x=True,
-            log_y=True,
-            styles=styles(STEPS),
+            level=(1.0, "no progress"),
+            by="step",
         )
     return pictures
 
@@ -122,18 +123,3 @@ def verdict(frame: Frame) -> Verdict:
         f"ratios tried and {converges['p']:.0%} over the p tried, at the same number of rows."
     )
     return Verdict(measured, verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="constants",
-    title="Theorem 2: σ₁/σ_k and p",
-    claim="Theorem 2: the rows needed grow with (p + 1)², p = max(1, |κ|, |φ−3|, |φ−1|), and δ is "
-    "bounded by an expression in σ₁/σ_k.",
-    setting="Fresh rows for each step, no noise, positive M whose eigenvalues fall geometrically "
-    "from 1 to σ_k/σ₁; features Gaussian with probability q, else 0, so that κ = 0 and φ = 3/q. δ "
-    "is the mean factor per step of ‖ŵ − w‖ + ‖M̂ − M‖₂.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

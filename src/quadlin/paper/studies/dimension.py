@@ -8,10 +8,8 @@ import numpy as np
 from quadlin.explain.displays import LevelDisplay
 from quadlin.paper.laws import law
 from quadlin.paper.problems import random_truth
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import verdict_of
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, verdict_of
 
-BLOCK = 20_000  # rows at a time
 WORSE = 3.0  # times the constant of those inside the hypothesis
 # numbers of features, shares q of the sparse law (φ = 3/q), k, rows per feature, seeds
 SIZES: dict[str, tuple[tuple[int, ...], tuple[float, ...], int, int, int]] = {
@@ -19,17 +17,20 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[float, ...], int, int, int]] = {
     "quick": ((20, 60, 180), (1.0, 0.3, 0.1), 3, 100, 2),
     "full": ((30, 100, 300, 1000), (1.0, 0.3, 0.1, 0.03), 4, 200, 4),
 }
+ABOUT = About(
+    title="Theorem 5: its condition on d",
+    claim="Theorem 5: for d ≥ (2 + ‖φ−3‖)² the operator A′A(M)/n deviates from its mean by the "
+    "order k√(d/n)·‖M‖₂.",
+    setting="Features Gaussian with probability q, else 0 (φ = 3/q); a positive M of rank k, fixed "
+    "before the rows are drawn; n proportional to d; spectral norm of the deviation.",
+)
 
 
 def tasks(size: str) -> list[Task]:
     """List the tasks: one operator each."""
     ds, shares, k, multiple, seeds = SIZES[size]
-    return [
-        {"share": share, "d": d, "k": k, "n": multiple * d, "seed": seed}
-        for share in shares
-        for d in ds
-        for seed in range(seeds)
-    ]
+    plan = grid(share=shares, d=ds, k=k, seed=range(seeds))
+    return [task | {"n": multiple * task["d"]} for task in plan]
 
 
 def run(task: Task, device: str) -> list[Row]:
@@ -38,8 +39,7 @@ def run(task: Task, device: str) -> list[Row]:
     features, n, d, k = law("sparse", task["share"]), task["n"], task["d"], task["k"]
     truth = random_truth(rng, d, k)
     total = np.zeros((d, d))
-    for start in range(0, n, BLOCK):
-        Z = features.draw(rng, min(BLOCK, n - start), d)
+    for Z in features.blocks(rng, n, d):
         a = ((Z @ truth.Q) ** 2) @ truth.s
         total += Z.T @ (a[:, None] * Z) / n
     M = truth.M
@@ -93,17 +93,3 @@ def verdict(frame: Frame) -> Verdict:
         "d = 1000: it lies outside the theorem (and is not τ-MIP either)."
     )
     return Verdict(measured, verdict_of({"bounded inside": most_inside < 10}), words)
-
-
-STUDY = Study(
-    name="dimension",
-    title="Theorem 5: its condition on d",
-    claim="Theorem 5: for d ≥ (2 + ‖φ−3‖)² the operator A′A(M)/n deviates from its mean by the "
-    "order k√(d/n)·‖M‖₂.",
-    setting="Features Gaussian with probability q, else 0 (φ = 3/q); a positive M of rank k, fixed "
-    "before the rows are drawn; n proportional to d; spectral norm of the deviation.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

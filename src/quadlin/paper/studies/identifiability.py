@@ -8,8 +8,7 @@ import numpy as np
 from quadlin.explain.displays import LevelDisplay
 from quadlin.paper.laws import law
 from quadlin.paper.problems import INTERCEPT, fitted, random_truth
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
-from quadlin.paper.trend import joined, verdict_of
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
 
 CASES = {  # law, its parameter, and whether M has a diagonal of its own beside the low rank
     "Bernoulli(.1)": ("bernoulli", 0.1, False),
@@ -32,6 +31,14 @@ SIZES: dict[str, tuple[int, int, int, int]] = {
     "quick": (40, 3, 20, 3),
     "full": (200, 5, 20, 10),
 }
+ABOUT = About(
+    title="What two-valued features hide",
+    claim="Section 3.1: where τ = 0 the model cannot be learnt unless M has no diagonal, and it "
+    "can if it has none.",
+    setting="Signed M of rank k *with* its diagonal, or with any diagonal, and no noise; a fit "
+    "with defaults. The twin of a model has no diagonal and w + κ∘diag M for w. Hidden directions "
+    f"are counted in the table of all products of {SMALL_D} features.",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -171,18 +178,3 @@ def verdict(frame: Frame) -> Verdict:
     )
     words += f"On Gaussian features the diagonal is found within {most(control, 'diagonal'):.0e}."
     return Verdict(measured, verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="identifiability",
-    title="What two-valued features hide",
-    claim="Section 3.1: where τ = 0 the model cannot be learnt unless M has no diagonal, and it "
-    "can if it has none.",
-    setting="Signed M of rank k *with* its diagonal, or with any diagonal, and no noise; a fit "
-    "with defaults. The twin of a model has no diagonal and w + κ∘diag M for w. Hidden directions "
-    f"are counted in the table of all products of {SMALL_D} features.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

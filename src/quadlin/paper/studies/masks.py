@@ -8,8 +8,7 @@ import numpy as np
 from quadlin.explain.displays import PhaseTransitionDisplay
 from quadlin.paper.laws import law
 from quadlin.paper.problems import TEST_ROWS, fitted, random_truth
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
-from quadlin.paper.trend import joined, verdict_of
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
 
 MASKS = {"0/1": ("bernoulli", 0.5), "0/1, rare": ("bernoulli", 0.1), "±1": ("signs", None)}
 EXACT = 1e-8  # test NMSE
@@ -20,6 +19,14 @@ SIZES: dict[str, tuple[int, int, tuple[float, ...], int]] = {
     "quick": (40, 2, (2.0, 3.0, 4.0, 6.0), 2),
     "full": (100, 4, (1.5, 2.0, 3.0, 4.0, 6.0, 10.0), 4),
 }
+ABOUT = About(
+    title="Introduction: matrix sensing with two-valued masks",
+    claim="Section 1: it is unclear how to solve symmetric rank-one matrix sensing on general "
+    "sub-Gaussian distributions such as Bernoulli by nonconvex iteration; MES does.",
+    setting="y = xᵀMx exactly, without w and b; 0/1 masks with probability .5 or .1, or ±1 masks, "
+    "as sampled; a polished fit with fit_linear=False and fit_intercept=False; recovered is a test "
+    f"NMSE below {EXACT:g}.",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -83,18 +90,3 @@ def verdict(frame: Frame) -> Verdict:
         "reused; the introduction's question is whether a nonconvex method can do it at all."
     )
     return Verdict(measured, verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="masks",
-    title="Introduction: matrix sensing with two-valued masks",
-    claim="Section 1: it is unclear how to solve symmetric rank-one matrix sensing on general "
-    "sub-Gaussian distributions such as Bernoulli by nonconvex iteration; MES does.",
-    setting="y = xᵀMx exactly, without w and b; 0/1 masks with probability .5 or .1, or ±1 masks, "
-    "as sampled; a polished fit with fit_linear=False and fit_intercept=False; recovered is a test "
-    f"NMSE below {EXACT:g}.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

@@ -12,8 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.explain.displays import ScalingDisplay
 from quadlin.metrics import degrees_of_freedom
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import Power, joined, powers, verdict_of
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, joined, verdict_of
+from quadlin.paper.trend import Power, powers
 from quadlin.stream.memory import NUMBERS, strict_bytes
 
 CHUNK = 8  # rows given to the stream at a time: what it makes of them is the caller's choice
@@ -38,6 +38,15 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "quick": ((200, 100, 400), (4, 8, 16)),
     "full": ((400, 200, 800, 1200), (4, 2, 8, 16)),
 }
+ABOUT = About(
+    title="Memory",
+    claim="Section 1: one pass of the data in O(kd) memory.",
+    setting="Peak of what Python and numpy allocate (tracemalloc) beyond the rows given: for "
+    f'partial_fit with max_memory="minimal" on {CALL} rows at a time, from the first row through '
+    "units, correlations and the start of the power iteration; for partial_fit with a first batch "
+    f"on {CHUNK} rows at a time (a step included) and for fit(polish=False), both without "
+    "whitening.",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -177,19 +186,3 @@ def verdict(frame: Frame) -> Verdict:
         f"{widest['bytes_fit'] / 2**20:.0f} MiB at the widest, for any n."
     )
     return Verdict(measured, verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="memory",
-    title="Memory",
-    claim="Section 1: one pass of the data in O(kd) memory.",
-    setting="Peak of what Python and numpy allocate (tracemalloc) beyond the rows given: for "
-    f'partial_fit with max_memory="minimal" on {CALL} rows at a time, from the first row through '
-    "units, correlations and the start of the power iteration; for partial_fit with a first batch "
-    f"on {CHUNK} rows at a time (a step included) and for fit(polish=False), both without "
-    "whitening.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

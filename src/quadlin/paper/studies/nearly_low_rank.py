@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.explain.displays import LevelDisplay
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import law
-from quadlin.paper.methods import FITS, METHODS, points, styles
+from quadlin.paper.methods import FITS, METHODS, levels_by_method
 from quadlin.paper.problems import INTERCEPT, TEST_ROWS, fitted, of_truth, random_truth
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
-from quadlin.paper.trend import joined, verdict_of
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
 
 NEAR = 1.5  # times what no fit of rank k can avoid
 # d, k, rows in kd, sizes of the tail, seeds
@@ -21,6 +19,13 @@ SIZES: dict[str, tuple[int, int, int, tuple[float, ...], int]] = {
     "quick": (40, 2, 60, (0.001, 0.01, 0.1), 2),
     "full": (100, 3, 100, (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3), 4),
 }
+ABOUT = About(
+    title="After Theorem 2: M that is nearly of low rank",
+    claim="After Theorem 2: the estimate converges to the statistical error if M is nearly of low "
+    "rank.",
+    setting="Gaussian features, no noise, eigenvalues ±1, and a symmetric random tail T of a given "
+    "spectral norm, orthogonal to the leading part; a fit of rank k.",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -52,16 +57,12 @@ def run(task: Task, device: str) -> list[Row]:
 def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the risk over the level against the size of the tail."""
     return {
-        "nearly_low_rank": LevelDisplay(
-            points(frame.assign(ratio=frame["risk"] / frame["level"]), "tail", "ratio"),
-            level=1.0,
-            level_label="2‖T‖²(1 + dof/n)",
-            x_label="spectral norm of the tail T (leading eigenvalues ±1)",
-            y_label="risk / what the tail alone costs",
+        "nearly_low_rank": levels_by_method(
+            frame.assign(ratio=frame["risk"] / frame["level"]),
+            x=("tail", "spectral norm of the tail T (leading eigenvalues ±1)"),
+            y=("ratio", "risk / what the tail alone costs"),
             title="M = low rank + T, Gaussian features",
-            log_x=True,
-            log_y=True,
-            styles=styles(FITS),
+            level=(1.0, "2‖T‖²(1 + dof/n)"),
         )
     }
 
@@ -86,17 +87,3 @@ def verdict(frame: Frame) -> Verdict:
         )
     )
     return Verdict(measured, verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="nearly_low_rank",
-    title="After Theorem 2: M that is nearly of low rank",
-    claim="After Theorem 2: the estimate converges to the statistical error if M is nearly of low "
-    "rank.",
-    setting="Gaussian features, no noise, eigenvalues ±1, and a symmetric random tail T of a given "
-    "spectral norm, orthogonal to the leading part; a fit of rank k.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

@@ -5,17 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.explain.displays import ConvergenceDisplay, LevelDisplay
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import law_name
 from quadlin.paper.library import watched
-from quadlin.paper.methods import FITS, METHODS, points, styles, trials
+from quadlin.paper.methods import FITS, LAWS, METHODS, errors_by_method, levels_by_method
 from quadlin.paper.problems import sample
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
-from quadlin.paper.trend import joined, power, verdict_of
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.trend import power
 from quadlin.solve.lowrank.types import Options
 
-LAWS = ("gaussian", "truncated", "bernoulli")
 LEVELS = (0.0, 1.0)  # the paper's
 EXACT = 1e-12  # NMSE that only rounding is left of
 NEAR = 1.5  # times the statistical error, beyond what random rows cost everyone
@@ -26,6 +24,14 @@ SIZES: dict[str, tuple[int, int, tuple[int, ...], int]] = {
     "quick": (30, 2, (20, 60, 180), 2),
     "full": (100, 3, (15, 30, 100, 300), 3),
 }
+ABOUT = About(
+    title="After Theorem 2: noise, and the statistical error",
+    claim="After Theorem 2: with noise the estimate converges linearly to the statistical error; "
+    "noise levels 0 and 1 in Section 5.",
+    setting="Positive M of rank k, noise 0 or 1, rows reused; excess risk on new rows over "
+    "σ²·dof/n, dof = 1 + d + dk − k(k−1)/2 parameters, and over n/(n − dof − 1), which random rows "
+    "cost any unbiased least squares.",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -66,26 +72,19 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     noisy = last[last["noise"] > 0]
     pictures: dict[str, Any] = {}
     for name, rows in noisy.groupby("law"):
-        pictures[f"noise_floor_{name}"] = LevelDisplay(
-            points(rows, "n", "ratio"),
-            level=1.0,
-            level_label="σ²·dof/n",
-            x_label="rows n",
-            y_label="excess risk / (σ²·dof/n)",
+        pictures[f"noise_floor_{name}"] = levels_by_method(
+            rows,
+            x=("n", "rows n"),
+            y=("ratio", "excess risk / (σ²·dof/n)"),
             title=f"Noise 1, {law_name(name)} features",
-            log_x=True,
-            log_y=True,
-            styles=styles(FITS),
+            level=(1.0, "σ²·dof/n"),
         )
     most = frame[(frame["n"] == frame["n"].max()) & (frame["law"] == "truncated")]
     for noise, rows in most.groupby("noise"):
-        pictures[f"noise_curves_{noise:g}"] = ConvergenceDisplay.from_trials(
-            trials(rows, "passes", "nmse"),
-            x_label="passes over the rows",
+        pictures[f"noise_curves_{noise:g}"] = errors_by_method(
+            rows,
             y_label="test NMSE (noiseless target)",
             title=f"Truncated features, noise {noise:g}, n = {int(frame['n'].max()):,}",
-            styles=styles(FITS),
-            stepwise=True,
         )
     return pictures
 
@@ -143,18 +142,3 @@ def verdict(frame: Frame) -> Verdict:
         else "both are where least squares is."
     )
     return Verdict(measured, verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="noise",
-    title="After Theorem 2: noise, and the statistical error",
-    claim="After Theorem 2: with noise the estimate converges linearly to the statistical error; "
-    "noise levels 0 and 1 in Section 5.",
-    setting="Positive M of rank k, noise 0 or 1, rows reused; excess risk on new rows over "
-    "σ²·dof/n, dof = 1 + d + dk − k(k−1)/2 parameters, and over n/(n − dof − 1), which random rows "
-    "cost any unbiased least squares.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.explain.displays import LevelDisplay
 from quadlin.paper.laws import law
-from quadlin.paper.methods import METHODS, SOLVERS, styles
+from quadlin.paper.methods import METHODS, SOLVERS, levels_by_method
+from quadlin.paper.problems import tables
 from quadlin.paper.race import Race
-from quadlin.paper.samplers import tables
 from quadlin.paper.solver import Setting
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import joined
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, joined
 
 MAX_CONVEX_FEATURES = 60  # beyond, the semidefinite programme takes minutes and gigabytes
 
@@ -97,6 +95,14 @@ SETTINGS = {
 ITERATIONS = 50
 PENALTY = 1e-6  # λ/n, for y of variance one: without noise as good as an equality
 FOUND = 1e-6
+ABOUT = About(
+    "The nuclear norm and all others, at small d",
+    "Section 2: minimising the nuclear norm recovers M but is computationally expensive, and a "
+    "factored form is more efficient.",
+    "x = min(x̂, 0), no noise, M = QQᵀ, w ~ N(0, I/d); the last iterate of each solver (at most "
+    f"{ITERATIONS} iterations) on test rows. Eq. (3) with an intercept and λ/n = {PENALTY:g} (y of "
+    "variance one), by Clarabel, a real interior-point solver; float64 on the CPU.",
+)
 
 
 def tasks(size: str) -> Sequence[Task]:
@@ -137,29 +143,19 @@ def _convex(X: np.ndarray, f: np.ndarray, X_test: np.ndarray, f_test: np.ndarray
 
 def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw error and time against the rows."""
-    keys = [key for key in METHODS if (frame["solver"] == key).any()]
-    parts = {METHODS[key].name: frame[frame["solver"] == key] for key in keys}
-    size = f"d = {frame['d'].iloc[0]}, k = {frame['k'].iloc[0]}"
-    common: dict[str, Any] = {"x_label": "rows / kd", "log_y": True, "log_x": True}
-    common["styles"] = styles(keys)
-
-    def points(column: str, floor: float) -> dict[str, tuple[Any, Any]]:
-        return {n: (p["ratio"].to_numpy(), np.maximum(p[column], floor)) for n, p in parts.items()}
-
+    size, x = f"d = {frame['d'].iloc[0]}, k = {frame['k'].iloc[0]}", ("ratio", "rows / kd")
+    shown = frame.assign(nmse=frame["nmse"].clip(1e-16), seconds=frame["seconds"].clip(1e-6))
     return {
-        "error": LevelDisplay(
-            points("nmse", 1e-16),
-            FOUND,
-            "found, below",
-            y_label="test NMSE",
+        "error": levels_by_method(
+            shown,
+            x,
+            y=("nmse", "test NMSE"),
             title=f"Error of every solver, {size}",
-            **common,
+            level=(FOUND, "found, below"),
+            by="solver",
         ),
-        "seconds": LevelDisplay(
-            points("seconds", 1e-6),
-            y_label="seconds",
-            title=f"Time of every solver, {size}",
-            **common,
+        "seconds": levels_by_method(
+            shown, x, ("seconds", "seconds"), f"Time of every solver, {size}", by="solver"
         ),
     }
 
@@ -193,18 +189,3 @@ def verdict(frame: Frame) -> Verdict:
         return Verdict(measured, "no", words)
     holds = "yes" if ratio > 1 and need["polished"] <= need["convex"] else "in part"
     return Verdict(measured, holds, words)
-
-
-STUDY = Study(
-    "nuclear",
-    "The nuclear norm and all others, at small d",
-    "Section 2: minimising the nuclear norm recovers M but is computationally expensive, and a "
-    "factored form is more efficient.",
-    "x = min(x̂, 0), no noise, M = QQᵀ, w ~ N(0, I/d); the last iterate of each solver (at most "
-    f"{ITERATIONS} iterations) on test rows. Eq. (3) with an intercept and λ/n = {PENALTY:g} (y of "
-    "variance one), by Clarabel, a real interior-point solver; float64 on the CPU.",
-    tasks,
-    run,
-    figures,
-    verdict,
-)

@@ -7,8 +7,7 @@ import numpy as np
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import law_of
 from quadlin.paper.methods import name_of
-from quadlin.paper.study import Frame, Verdict
-from quadlin.paper.trend import joined
+from quadlin.paper.study import Frame, Verdict, joined
 
 FOUND = 1e-6  # a test NMSE below which the optimum counts as found
 NEAR = 1e-3  # and one that is worth counting passes to

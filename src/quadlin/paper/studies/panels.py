@@ -4,20 +4,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from quadlin.core.arrays import Array
 from quadlin.explain.displays import ConvergenceDisplay
 from quadlin.paper.descent import STEP_SIZES
 from quadlin.paper.laws import law_of
-from quadlin.paper.methods import SOLVERS, name_of, styles
+from quadlin.paper.methods import SOLVERS, name_of, points, styles
+from quadlin.paper.problems import tables
 from quadlin.paper.race import Race
-from quadlin.paper.samplers import on_device, tables
 from quadlin.paper.settings import SettingError, Settings
 from quadlin.paper.solver import Setting, Solver, load_solver
 from quadlin.paper.studies.panel_verdicts import verdict
-from quadlin.paper.study import Frame, Row, Study, Task
+from quadlin.paper.study import About, Frame, Row, Study, Task
 
 # rows = 30·k·d as in the paper; "full" is the paper's size.
 SIZES = {
@@ -25,6 +26,14 @@ SIZES = {
     "quick": {"d": 100, "k": 4, "test": 2_000, "iterations": 30, "trials": 2},
     "full": {"d": 1000, "k": 10, "test": 10_000, "iterations": 50, "trials": 10},
 }
+# The paper draws MES and GD against iterations; the pictures of the panels have the rest.
+SHOWN = {
+    "iteration": ("plain", "guarded", "gd_printed", "gd_standardised", "gd_centred"),
+    "passes": ("plain", "literal", "guarded", "polished", "gd_printed", "gd_centred"),
+}
+ERRORS = {"iteration": "nmse", "passes": "nmse_clean"}  # against y as drawn, and without noise
+LOWEST, HIGHEST = 1e-14, 10.0
+PALE = 0.4
 VIEWS = {"passes": "passes over the rows", "iteration": "iteration", "seconds": "seconds"}
 
 
@@ -96,6 +105,15 @@ def run(task: Task, device: str) -> list[Row]:
     return [row | {"power": power} for row in rows]
 
 
+def on_device(a: np.ndarray, device: str) -> Array:
+    """Return the array as it is for "cpu", or as a torch tensor on another device."""
+    if device == "cpu":
+        return a
+    import torch
+
+    return torch.asarray(a, device=device)
+
+
 def _solvers(task: Task) -> dict[str, Solver]:
     """Return the solvers by key: our own, and those of the user."""
     solvers = dict(SOLVERS)
@@ -114,28 +132,77 @@ def figures(panel: Panel, frame: Frame) -> Mapping[str, Any]:
             # The paper counts iterations and, it seems, compares with y as drawn.
             y = "nmse" if x == "iteration" else "nmse_clean"
             label = "test NMSE" if y == "nmse" or not noise else "test NMSE, y without noise"
+            trials = curves(part, x, y)
             shown[f"{x}-noise{noise:g}"] = ConvergenceDisplay.from_trials(
-                {name_of(key): trials for key, trials in curves(part, x, y).items()},
+                {name_of(key): runs for key, runs in trials.items()},
                 x_label=x_label,
                 y_label=label,
                 title=f"({panel.name}) {words}; noise {noise:g}",
                 limits=(None, 10.0),
-                styles=styles(curves(part, x, y)),
+                styles=styles(trials),
                 stepwise=x != "iteration",
             )
     return shown
 
 
 def curves(frame: Frame, x: str, y: str) -> dict[str, list[tuple[Any, Any]]]:
-    """Return the (x, y) of each trial of each solver, ours first and then the user's."""
-    keys = list(dict.fromkeys(frame["solver"]))
-    ordered = [key for key in SOLVERS if key in keys] + [key for key in keys if key not in SOLVERS]
-    curves_of: dict[str, list[tuple[Any, Any]]] = {}
-    for key in ordered:
-        part = frame[frame["solver"] == key]
-        trials = [t.sort_values("iteration") for _, t in part.groupby("trial")]
-        curves_of[key] = [(t[x].to_numpy(), t[y].to_numpy()) for t in trials]
-    return curves_of
+    """Return the (x, y) of each trial of each solver, in the order in which they ran."""
+    return {
+        str(key): list(points(part, x, y, "trial").values())
+        for key, part in frame.groupby("solver", sort=False)
+    }
+
+
+@dataclass
+class OverviewDisplay:
+    """Panels (a) to (h) in four rows of two: test NMSE against iterations or passes."""
+
+    frames: Mapping[str, Frame]  # by the name of the panel
+    x: str = "iteration"
+    figure_: Any = None
+
+    def plot(self) -> Self:
+        """Draw the figure; a panel with two noise levels shows noise 1 in paler lines."""
+        import matplotlib.pyplot as plt
+
+        figure, axes = plt.subplots(4, 2, figsize=(6.4, 9.2), sharex="row", layout="constrained")
+        handles: dict[str, Any] = {}
+        for ax, name in zip(axes.ravel(), PANELS, strict=True):
+            frame = self.frames[name]
+            for noise, part in frame.groupby("noise"):
+                pale = len(frame["noise"].unique()) > 1 and noise > 0
+                handles = self._curves(ax, part, PALE if pale else 1.0) | handles
+            words = law_of(frame["distribution"].iloc[0]).words.split(", x̂")[0]
+            words = words.replace("x is 1 with probability", "P(x = 1) =").split(", else")[0]
+            noises = " and ".join(f"{v:g}" for v in sorted(frame["noise"].unique()))
+            ax.set_title(f"({name}) {words}\nnoise {noises}", fontsize="small")
+            if frame["noise"].min() == 0:
+                ax.set_ylim(LOWEST, HIGHEST)
+        for ax in axes[:, 0]:
+            ax.set_ylabel("test NMSE")
+        for ax in axes[-1]:
+            ax.set_xlabel(VIEWS[self.x])
+        place = {"loc": "outside lower center", "ncols": 2, "frameon": False}
+        figure.legend(handles.values(), handles.keys(), fontsize="small", **place)
+        self.figure_ = figure
+        return self
+
+    def _curves(self, ax: Any, frame: Frame, alpha: float) -> dict[str, Any]:
+        """Draw the mean curve of each solver; return a handle for each name."""
+        y = ERRORS[self.x]
+        trials = {k: t for k, t in curves(frame, self.x, y).items() if k in SHOWN[self.x]}
+        look = {name: {**style, "alpha": alpha} for name, style in styles(trials).items()}
+        drawn = ConvergenceDisplay.from_trials(
+            {name_of(key): runs for key, runs in trials.items()},
+            x_label="",
+            y_label="",
+            styles=look,
+            stepwise=self.x == "passes",
+        )
+        drawn.bands = None  # eight small pictures have no room for them
+        drawn.plot(ax)
+        ax.get_legend().remove()
+        return dict(zip(drawn.curves, ax.lines, strict=False))
 
 
 def study(panel: Panel, settings: Settings | None = None) -> Study:
@@ -162,11 +229,10 @@ def study(panel: Panel, settings: Settings | None = None) -> Study:
         )
     elif not law.is_invertible:
         setting += " The paper does not name the noise of this panel: none is assumed."
+    title = f"Panel ({panel.name}): {law.words}, noise {noise_words}"
     return Study(
         panel.name,
-        f"Panel ({panel.name}): {law.words}, noise {noise_words}",
-        panel.claim,
-        setting,
+        About(title, panel.claim, setting),
         partial(tasks, panel, settings),
         run,
         partial(figures, panel),

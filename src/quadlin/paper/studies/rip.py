@@ -7,17 +7,16 @@ import numpy as np
 
 from quadlin.explain.displays import ScalingDisplay
 from quadlin.paper.laws import law, law_name
+from quadlin.paper.methods import LAWS, points
 from quadlin.paper.problems import random_truth
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import Power, joined, powers, verdict_of
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.trend import Power, powers
 
-LAWS = ("gaussian", "truncated", "bernoulli")
 PARTS = {
     "operator": "A′A(M)/n as printed",
     "centred": "the same of a centred A(M)",
     "linear": "A′(Xᵀw)/n",
 }
-BLOCK = 20_000  # rows at a time
 SLACK = 0.12
 # d, k and n tried, seeds: n at the first d and k, d and k at the first n
 SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]] = {
@@ -30,6 +29,13 @@ SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]] 
         4,
     ),
 }
+ABOUT = About(
+    title="Theorem 5: the shifted CI-RIP",
+    claim="Theorem 5: for a fixed M of rank k, A′A(M)/n is 2M + tr(M)I + (φ−3)∘diag M up to "
+    "δ‖M‖₂ once n is of the order k²d/δ², that is, δ of the order k√(d/n).",
+    setting="Independent features standardised by their law, M of unit eigenvalues, w ~ N(0, I/d); "
+    "spectral norm of the deviation from the stated mean, formed outright, over ‖M‖₂ (or ‖w‖).",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -37,13 +43,8 @@ def tasks(size: str) -> list[Task]:
     ds, ks, ns, seeds = SIZES[size]
     places = [(n, ds[0], ks[0]) for n in ns]
     places += [(ns[0], d, ks[0]) for d in ds[1:]] + [(ns[0], ds[0], k) for k in ks[1:]]
-    return [
-        {"law": name, "sign": sign, "n": n, "d": d, "k": k, "seed": seed}
-        for name in LAWS
-        for sign in ("positive", "signed")
-        for n, d, k in places
-        for seed in range(seeds)
-    ]
+    plan = grid(law=LAWS, sign=("positive", "signed"), place=places, seed=range(seeds))
+    return [dict(zip("ndk", task.pop("place"), strict=True)) | task for task in plan]
 
 
 def run(task: Task, device: str) -> list[Row]:
@@ -53,25 +54,21 @@ def run(task: Task, device: str) -> list[Row]:
     truth = random_truth(rng, d, task["k"], task["sign"] == "signed")  # fixed, before the rows
     M, w = truth.M, truth.w
     square, plain, linear, total = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d)), 0.0
-    for start in range(0, n, BLOCK):
-        Z = features.draw(rng, min(BLOCK, n - start), d)
+    for Z in features.blocks(rng, n, d):
         a = ((Z @ truth.Q) ** 2) @ truth.s
         square += Z.T @ (a[:, None] * Z) / n
         linear += Z.T @ ((Z @ w)[:, None] * Z) / n
         plain += Z.T @ Z / n
         total += float(a.sum()) / n
-    expected = 2 * M + (features.phi - 3) * np.diag(np.diag(M))
+    expected, spectral = 2 * M + (features.phi - 3) * np.diag(np.diag(M)), np.linalg.norm(M, 2)
     deviations = {
         "operator": square - expected - np.trace(M) * np.eye(d),
         "centred": square - total * plain - expected,
         "linear": linear - features.kappa * np.diag(w),
     }
-    sizes = {"operator": np.linalg.norm(M, 2), "centred": np.linalg.norm(M, 2)}
+    size = {"linear": np.linalg.norm(w)}
     return [
-        {
-            "part": part,
-            "deviation": float(np.linalg.norm(E, 2) / sizes.get(part, np.linalg.norm(w))),
-        }
+        {"part": part, "deviation": float(np.linalg.norm(E, 2) / size.get(part, spectral))}
         for part, E in deviations.items()
     ]
 
@@ -93,20 +90,14 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     for varied, label in (("n", "rows n"), ("k", "rank k")):
         others = [name for name in "ndk" if name != varied]
         shown = positive[np.logical_and.reduce([positive[o] == base[o] for o in others])]
-        shown = shown[shown["part"] != "linear"] if varied == "k" else shown
-        shown = (
-            shown[shown["law"] == "truncated"]
-            if varied == "n"
-            else shown[shown["law"] != "bernoulli"]
-        )
+        names = shown["part"].map(PARTS)
+        if varied == "n":
+            shown = shown.assign(name=names)[shown["law"] == "truncated"]
+        else:
+            shown = shown.assign(name=names + ", " + shown["law"].map(law_name))
+            shown = shown[(shown["part"] != "linear") & (shown["law"] != "bernoulli")]
         pictures[f"rip_{varied}"] = ScalingDisplay.from_points(
-            {
-                PARTS[part] if varied == "n" else f"{PARTS[part]}, {law_name(name)}": (
-                    p[varied].to_numpy(),
-                    p["deviation"].to_numpy(),
-                )
-                for (part, name), p in shown.groupby(["part", "law"], sort=False)
-            },
+            points(shown, varied, "deviation", "name"),
             x_label=label,
             y_label="deviation / size of M or w",
             title="M positive, " + joined(f"{o} = {base[o]:,}" for o in others),
@@ -152,17 +143,3 @@ def verdict(frame: Frame) -> Verdict:
     if failed:
         words += f" Outside the range of the claim: {joined(failed)}."
     return Verdict(measured, verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="rip",
-    title="Theorem 5: the shifted CI-RIP",
-    claim="Theorem 5: for a fixed M of rank k, A′A(M)/n is 2M + tr(M)I + (φ−3)∘diag M up to "
-    "δ‖M‖₂ once n is of the order k²d/δ², that is, δ of the order k√(d/n).",
-    setting="Independent features standardised by their law, M of unit eigenvalues, w ~ N(0, I/d); "
-    "spectral norm of the deviation from the stated mean, formed outright, over ‖M‖₂ (or ‖w‖).",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

@@ -1,25 +1,19 @@
 """How near to the least possible error a fit comes: in a batch, and in one pass."""
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.explain.displays import LevelDisplay
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import law_name
 from quadlin.paper.methods import LAW_STYLES, points
-from quadlin.paper.problems import fitted, sample
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import joined, verdict_of
+from quadlin.paper.problems import fitted, sample, streamed
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, joined, verdict_of
 
 LAWS = ("gaussian", "bernoulli", "truncated")
 NOISE = 1.0
 NAMES = {"batch": "Polished fit", "stream": "One pass of partial_fit"}
 TEST_ROWS = 5000
-PIECES = 20  # the stream is cut into
 NEAR = 1.25
 # d, k, seeds, and rows in kd by mode: a stream's first batch alone is 10(k + 1)d
 SIZES: dict[str, tuple[int, int, int, dict[str, tuple[int, ...]]]] = {
@@ -27,6 +21,14 @@ SIZES: dict[str, tuple[int, int, int, dict[str, tuple[int, ...]]]] = {
     "quick": (30, 2, 6, {"batch": (10, 30, 100), "stream": (60, 200, 600)}),
     "full": (100, 3, 5, {"batch": (5, 10, 30, 100), "stream": (100, 300, 600)}),
 }
+ABOUT = About(
+    title="Excess risk beside the Cramér–Rao level",
+    claim="Beyond the paper: the polished fit, and one pass of a stream, reach the least possible "
+    "error σ²·dof/n.",
+    setting="Signed M of rank k, noise 1, features standardised by their law; mean squared error "
+    f"on {TEST_ROWS} new noiseless rows over σ²·dof/n; rank=k and alpha=0, all else at its "
+    "defaults.",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -45,14 +47,7 @@ def run(task: Task, device: str) -> list[Row]:
     """Return the excess risk on new rows over σ²·dof/n."""
     n, d, k = task["n"], task["d"], task["k"]
     data = sample(task["law"], n, d, k, task["seed"], noise=NOISE, n_test=TEST_ROWS)
-    if task["mode"] == "batch":
-        model = fitted(data.X, data.y, k)
-    else:
-        model = SecondOrderRegressor(rank=k, alpha=0.0, random_state=0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for part in np.array_split(np.arange(n), PIECES):
-                model.partial_fit(data.X[part], data.y[part])
+    model = (fitted if task["mode"] == "batch" else streamed)(data.X, data.y, k)
     dof = degrees_of_freedom(d, k)
     level = NOISE**2 * dof / n
     return [{"ratio": data.risk(model) / level, "fair": n / (n - dof - 1)}]
@@ -105,18 +100,3 @@ def verdict(frame: Frame) -> Verdict:
         "batch is what the first error leaves behind."
     )
     return Verdict(" ".join(lines), verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="risk",
-    title="Excess risk beside the Cramér–Rao level",
-    claim="Beyond the paper: the polished fit, and one pass of a stream, reach the least possible "
-    "error σ²·dof/n.",
-    setting="Signed M of rank k, noise 1, features standardised by their law; mean squared error "
-    f"on {TEST_ROWS} new noiseless rows over σ²·dof/n; rank=k and alpha=0, all else at its "
-    "defaults.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

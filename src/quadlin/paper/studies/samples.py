@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.explain.displays import LevelDisplay, ScalingDisplay
+from quadlin.explain.displays import ScalingDisplay
 from quadlin.paper.laws import law_name
-from quadlin.paper.methods import METHODS, points, styles
+from quadlin.paper.methods import METHODS, levels_by_method, points, styles
 from quadlin.paper.studies.thresholds import EXACT, PRECISION, search
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import Power, joined, powers, verdict_of
+from quadlin.paper.study import About, Frame, Task, Verdict, joined, verdict_of
+from quadlin.paper.trend import Power, powers
 
 COMPARED = ("plain", "uncentred", "guarded", "polished")
 OTHER_LAWS = ("truncated", "bernoulli")
@@ -25,6 +25,14 @@ SIZES: dict[str, tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...],
         3,
     ),
 }
+ABOUT = About(
+    title="Theorem 2: rows needed for exact recovery",
+    claim="Theorem 2: on τ-MIP features of the order k²d rows are enough (and kd are necessary).",
+    setting="No noise, eigenvalues of M all +1 (positive) or of alternating sign, w and b unknown; "
+    f"exact is a test NMSE of {EXACT:g} within 100 steps. For each table the fewest rows are found "
+    f"by bisection (within {PRECISION['full'] - 1:.0%} in the full run). "
+    "“Uncentred MES” is the authors' iteration with the mean of the residual left in the products.",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -48,9 +56,7 @@ def tasks(size: str) -> list[Task]:
     ]
 
 
-def run(task: Task, device: str) -> list[Row]:
-    """Search for the threshold of one table."""
-    return search(task)
+run = search
 
 
 def exponents(frame: Frame) -> dict[tuple[str, str, str], dict[str, Power]]:
@@ -69,7 +75,6 @@ def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the thresholds against k at one d, against d at one k, and in rows per parameter."""
     pictures: dict[str, Any] = {}
     gaussian = frame[(frame["law"] == "gaussian") & (frame["sign"] == "positive")]
-    look = styles(COMPARED)
     for varied, fixed in (("k", "d"), ("d", "k")):
         # The value of the other that was tried with the most of this one.
         counts = gaussian.groupby(fixed)[varied].nunique()
@@ -79,19 +84,15 @@ def figures(frame: Frame) -> Mapping[str, Any]:
             x_label="rank k" if varied == "k" else "features d",
             y_label="rows needed",
             title=f"Rows to exact recovery, {fixed} = {counts.idxmax()}",
-            styles=look,
+            styles=styles(COMPARED),
         )
     for name, part in frame[frame["sign"] == "positive"].groupby("law", sort=False):
-        pictures[f"samples_{name}"] = LevelDisplay(
-            points(part.assign(ratio=part["n50"] / part["dof"]), "k", "ratio"),
-            level=1.0,
-            level_label="as many rows as parameters",
-            x_label="rank k",
-            y_label="rows needed / parameters",
+        pictures[f"samples_{name}"] = levels_by_method(
+            part.assign(ratio=part["n50"] / part["dof"]),
+            x=("k", "rank k"),
+            y=("ratio", "rows needed / parameters"),
             title=f"Rows per parameter, {law_name(name)} features",
-            log_x=True,
-            log_y=True,
-            styles=look,
+            level=(1.0, "as many rows as parameters"),
         )
     return pictures
 
@@ -146,18 +147,3 @@ def verdict(frame: Frame) -> Verdict:
     if missed:
         words += f" {missed} searches did not succeed within their limit and are left out."
     return Verdict(measured, verdict_of(within), words)
-
-
-STUDY = Study(
-    name="samples",
-    title="Theorem 2: rows needed for exact recovery",
-    claim="Theorem 2: on τ-MIP features of the order k²d rows are enough (and kd are necessary).",
-    setting="No noise, eigenvalues of M all +1 (positive) or of alternating sign, w and b unknown; "
-    f"exact is a test NMSE of {EXACT:g} within 100 steps. For each table the fewest rows are found "
-    f"by bisection (within {PRECISION['full'] - 1:.0%} in the full run). "
-    "“Uncentred MES” is the authors' iteration with the mean of the residual left in the products.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

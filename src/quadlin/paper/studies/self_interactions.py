@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from quadlin.explain.displays import ScalingDisplay
-from quadlin.paper.methods import METHODS
+from quadlin.paper.methods import METHODS, points
 from quadlin.paper.studies.thresholds import EXACT, PRECISION, search
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import Power, power, verdict_of
+from quadlin.paper.study import About, Frame, Task, Verdict, verdict_of
+from quadlin.paper.trend import Power, power
 
 ARMS = (("plain", "yes"), ("plain", "no"), ("polished", "yes"), ("psd", "yes"))
 SLACK = 0.15
@@ -18,6 +18,13 @@ SIZES: dict[str, tuple[int, tuple[int, ...], int]] = {
     "quick": (30, (1, 4, 8), 2),
     "full": (80, (1, 2, 4, 8, 16), 3),
 }
+ABOUT = About(
+    title="The 2019 result: self-interactions, and positivity",
+    claim="The same group in 2019 (arXiv 1901.11149): without self-interactions of the order kd "
+    "rows are enough, with them k²d/τ²; requiring M to be positive is redundant.",
+    setting="Gaussian features, no noise, positive M with or without its diagonal, w and b "
+    f"unknown; exact is a test NMSE of {EXACT:g}; the fewest rows by bisection.",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -32,13 +39,11 @@ def tasks(size: str) -> list[Task]:
     ]
 
 
-def run(task: Task, device: str) -> list[Row]:
-    """Search for the threshold of one table."""
-    return search(task)
+run = search
 
 
-def _name(method: str, squares: str) -> str:
-    return METHODS[method].name + ("" if squares == "yes" else ", M without diagonal")
+def _name(arm: tuple[str, str]) -> str:
+    return METHODS[arm[0]].name + ("" if arm[1] == "yes" else ", M without diagonal")
 
 
 def exponents(frame: Frame) -> dict[tuple[str, str], Power]:
@@ -51,21 +56,17 @@ def exponents(frame: Frame) -> dict[tuple[str, str], Power]:
 
 def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the rows needed against the rank."""
-    look = {
-        _name(m, s): {
-            **METHODS[m].style,
-            **({} if s == "yes" else {"linestyle": ":", "marker": "x"}),
-        }
-        for m, s in ARMS
-    }
-    points = {
-        _name(method, squares): (part["k"].to_numpy(), part["n50"].to_numpy())
-        for (method, squares), part in frame.groupby(["method", "squares"], sort=False)
-    }
-    title = f"Rows to exact recovery, Gaussian features, d = {frame['d'].iloc[0]}"
+    dotted = {"linestyle": ":", "marker": "x"}
     return {
         "self_interactions": ScalingDisplay.from_points(
-            points, x_label="rank k", y_label="rows needed", title=title, styles=look
+            points(frame, "k", "n50", ["method", "squares"], _name),
+            x_label="rank k",
+            y_label="rows needed",
+            title=f"Rows to exact recovery, Gaussian features, d = {frame['d'].iloc[0]}",
+            styles={
+                _name((m, s)): {**METHODS[m].style, **(dotted if s == "no" else {})}
+                for m, s in ARMS
+            },
         )
     }
 
@@ -94,17 +95,3 @@ def verdict(frame: Frame) -> Verdict:
         + " when the fit is told that it is positive."
     )
     return Verdict(measured, verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="self_interactions",
-    title="The 2019 result: self-interactions, and positivity",
-    claim="The same group in 2019 (arXiv 1901.11149): without self-interactions of the order kd "
-    "rows are enough, with them k²d/τ²; requiring M to be positive is redundant.",
-    setting="Gaussian features, no noise, positive M with or without its diagonal, w and b "
-    f"unknown; exact is a test NMSE of {EXACT:g}; the fewest rows by bisection.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

@@ -5,16 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.explain.displays import ConvergenceDisplay
 from quadlin.paper.laws import law_name
 from quadlin.paper.library import watched
-from quadlin.paper.methods import METHODS, styles, trials
+from quadlin.paper.methods import LAWS, METHODS, errors_by_method
 from quadlin.paper.problems import sample
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
-from quadlin.paper.trend import joined, verdict_of
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
 from quadlin.solve.lowrank.types import Options
 
-LAWS = ("gaussian", "truncated", "bernoulli")
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"polish": False, "step": "plain", "tol": 0.0},
     "guarded": {"polish": False, "tol": 0.0},
@@ -28,6 +25,13 @@ SIZES: dict[str, tuple[int, int, int, int, int]] = {
     "quick": (40, 4, 30, 2, 40),
     "full": (150, 6, 30, 3, 50),
 }
+ABOUT = About(
+    title="M of both signs",
+    claim="Section 5: the model allows a symmetric M that is not positive, and its recovery is "
+    "left out for want of space.",
+    setting="Eigenvalues of M all +1, or +1 and −1 in turn; no noise, the same rows in every step, "
+    "w and b unknown; test NMSE against the passes over the rows.",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -54,20 +58,11 @@ def run(task: Task, device: str) -> list[Row]:
     ]
 
 
-def _ends(frame: Frame) -> Frame:
-    keys = ["law", "sign", "method", "seed"]
-    return frame.sort_values("t").groupby(keys, as_index=False).last()
-
-
 def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the errors of a signed M, one picture per law."""
     return {
-        f"signed_{name}": ConvergenceDisplay.from_trials(
-            trials(rows, "passes", "nmse"),
-            x_label="passes over the rows",
-            title=f"M of both signs, {law_name(name)} features",
-            styles=styles(OPTIONS),
-            stepwise=True,
+        f"signed_{name}": errors_by_method(
+            rows, title=f"M of both signs, {law_name(name)} features"
         )
         for name, rows in frame[frame["sign"] == "signed"].groupby("law")
     }
@@ -75,7 +70,8 @@ def figures(frame: Frame) -> Mapping[str, Any]:
 
 def verdict(frame: Frame) -> Verdict:
     """Say what is recovered with either sign, and what a positive model leaves."""
-    last = _ends(frame)
+    keys = ["law", "sign", "method", "seed"]
+    last = frame.sort_values("t").groupby(keys, as_index=False).last()
 
     def share(method: str, sign: str) -> float:
         rows = last[(last["method"] == method) & (last["sign"] == sign)]
@@ -121,17 +117,3 @@ def verdict(frame: Frame) -> Verdict:
         else f"A positive model left {left.min():.1g} of the variance in one draw: no failure."
     )
     return Verdict(measured, verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="signed",
-    title="M of both signs",
-    claim="Section 5: the model allows a symmetric M that is not positive, and its recovery is "
-    "left out for want of space.",
-    setting="Eigenvalues of M all +1, or +1 and −1 in turn; no noise, the same rows in every step, "
-    "w and b unknown; test NMSE against the passes over the rows.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

@@ -8,22 +8,22 @@ import numpy as np
 from quadlin.explain.displays import ConvergenceDisplay, LevelDisplay
 from quadlin.paper.descent import STEP_SIZES
 from quadlin.paper.laws import law
-from quadlin.paper.methods import METHODS, SOLVERS, styles
+from quadlin.paper.methods import METHODS, SOLVERS, errors_by_method, styles, trials
+from quadlin.paper.problems import tables
 from quadlin.paper.race import Race
-from quadlin.paper.samplers import tables
 from quadlin.paper.solver import Setting
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict
-from quadlin.paper.trend import joined, verdict_of
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
 
 PAPER = (0.0, 0.001, 0.01, 0.1)  # the levels of min(x, a) that the paper compares
 LEVEL_STYLES = {  # of the paper's levels, for the picture that shows them together
-    0.0: ("#D55E00", "-", "o"),
-    0.001: ("#0072B2", "--", "s"),
-    0.01: ("#009E73", "-.", "^"),
-    0.1: ("#000000", ":", "D"),
-    1.0: ("#CC79A7", (0, (5, 1)), "v"),
+    0.0: {"color": "#D55E00", "linestyle": "-", "marker": "o"},
+    0.001: {"color": "#0072B2", "linestyle": "--", "marker": "s"},
+    0.01: {"color": "#009E73", "linestyle": "-.", "marker": "^"},
+    0.1: {"color": "#000000", "linestyle": ":", "marker": "D"},
+    1.0: {"color": "#CC79A7", "linestyle": (0, (5, 1)), "marker": "v"},
 }
-COMPARED = ("plain", "guarded", "gd_printed", "gd_standardised", "gd_centred")
+DESCENTS = ("gd_printed", "gd_standardised", "gd_centred")
+COMPARED = ("plain", "guarded", *DESCENTS)
 SOLVED = 1e-6  # test NMSE
 STUCK = 0.5  # an NMSE that the later half of the iterations leaves at more than this share of it
 TEST_ROWS = 2000
@@ -35,18 +35,23 @@ SIZES: dict[str, tuple[int, int, int, tuple[float, ...], int, tuple[int, int]]] 
     "quick": (30, 3, 30, (1.0, *PAPER[::-1]), 2, (40, 200)),
     "full": (100, 5, 30, (3.0, 1.0, *PAPER[::-1], -1.0), 3, (50, 1000)),
 }
+ABOUT = About(
+    title="Section 5: gradient descent, skewness and the mean",
+    claim="Section 5: as a → 0 the features min(x, a) grow more skewed and gradient descent gets "
+    "worse, until at a = 0 it cannot find the optimum; MES converges linearly for any a.",
+    setting="Features min(x̂, a) as sampled, M positive, no noise, the same 30kd rows in every "
+    "iteration, no rule for stopping but the number of iterations. Gradient descent as printed "
+    "(Eq. 4, features as sampled, no intercept), on standardised features with an intercept, and "
+    f"with a centred quadratic part; from a spectral start, at the best of {len(STEP_SIZES)} step "
+    "sizes.",
+)
 
 
 def tasks(size: str) -> list[Task]:
     """List the tasks: one run each."""
     d, k, multiple, levels, seeds, (few, many) = SIZES[size]
-    return [
-        {"method": method, "a": a, "d": d, "k": k, "n": multiple * k * d, "seed": seed}
-        | {"steps": many if method.startswith("gd_") else few}
-        for method in COMPARED
-        for a in levels
-        for seed in range(seeds)
-    ]
+    plan = grid(method=COMPARED, a=levels, d=d, k=k, n=multiple * k * d, seed=range(seeds))
+    return [task | {"steps": many if task["method"] in DESCENTS else few} for task in plan]
 
 
 def run(task: Task, device: str) -> list[Row]:
@@ -84,29 +89,19 @@ def ends(frame: Frame) -> Frame:
 
 def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw all methods at a = 0, all of the paper's levels for GD, and the end against a."""
-    zero = frame[frame["a"] == 0]
     pictures: dict[str, Any] = {
-        "skewness_curves": ConvergenceDisplay.from_trials(
-            {METHODS[m].name: _runs(zero[zero["method"] == m], "passes") for m in COMPARED},
-            x_label="passes over the rows",
-            title="x = min(x̂, 0), no noise",
-            limits=(1e-16, 10.0),
-            styles=styles(COMPARED),
-            stepwise=True,
+        "skewness_curves": errors_by_method(
+            frame[frame["a"] == 0], title="x = min(x̂, 0), no noise", limits=(1e-16, 10.0)
         )
     }
-    levels = [a for a in LEVEL_STYLES if (frame["a"] == a).any()]
-    look = {
-        f"a = {a:g}": dict(zip(("color", "linestyle", "marker"), LEVEL_STYLES[a], strict=True))
-        for a in levels
-    }
+    shown = frame[frame["a"].isin(LEVEL_STYLES)].sort_values("a", kind="stable")
     for method in ("gd_printed", "gd_standardised", "plain"):
-        rows = frame[frame["method"] == method]
+        rows = shown[shown["method"] == method]
         pictures[f"skewness_levels_{method}"] = ConvergenceDisplay.from_trials(
-            {f"a = {a:g}": _runs(rows[rows["a"] == a], "t") for a in levels},
+            trials(rows, "t", "nmse", "a", "a = {:g}".format),
             title=f"{METHODS[method].name}: the truncation levels together",
             limits=(1e-16, 10.0),
-            styles=look,
+            styles={f"a = {a:g}": style for a, style in LEVEL_STYLES.items()},
         )
     last = ends(frame)
     pictures["skewness_end"] = LevelDisplay(
@@ -126,11 +121,6 @@ def figures(frame: Frame) -> Mapping[str, Any]:
         styles=styles(COMPARED),
     )
     return pictures
-
-
-def _runs(frame: Frame, x: str) -> list[tuple[Any, Any]]:
-    parts = [part.sort_values("t") for _, part in frame.groupby("seed")]
-    return [(part[x].to_numpy(), part["nmse"].to_numpy()) for part in parts]
 
 
 def verdict(frame: Frame) -> Verdict:
@@ -195,20 +185,3 @@ def verdict(frame: Frame) -> Verdict:
         )
     words = words.strip().replace(" -", " −")
     return Verdict(measured, verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="skewness",
-    title="Section 5: gradient descent, skewness and the mean",
-    claim="Section 5: as a → 0 the features min(x, a) grow more skewed and gradient descent gets "
-    "worse, until at a = 0 it cannot find the optimum; MES converges linearly for any a.",
-    setting="Features min(x̂, a) as sampled, M positive, no noise, the same 30kd rows in every "
-    "iteration, no rule for stopping but the number of iterations. Gradient descent as printed "
-    "(Eq. 4, features as sampled, no intercept), on standardised features with an intercept, and "
-    f"with a centred quadratic part; from a spectral start, at the best of {len(STEP_SIZES)} step "
-    "sizes.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

@@ -6,20 +6,16 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.moments import Moments
-from quadlin.explain.displays import LevelDisplay, ScalingDisplay
+from quadlin.explain.displays import ScalingDisplay
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import Q_NEAR, coefficients, law
-from quadlin.paper.methods import METHODS, styles
+from quadlin.paper.methods import FITS, METHODS, levels_by_method, points
 from quadlin.paper.problems import Sample, fitted, sample
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
-from quadlin.paper.trend import joined, power, verdict_of
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.trend import power
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "plain": {"polish": False, "step": "plain", "diagonal": "free"},
-    "guarded": {"polish": False, "diagonal": "free"},
-    "polished": {"diagonal": "free"},
-    "default": {},  # which leaves the diagonal out where τ < 0.05
-}
+OPTIONS = {method: options | {"diagonal": "free"} for method, options in FITS.items()}
+OPTIONS["default"] = {}  # which leaves the diagonal out where τ < 0.05
 PARTS = {
     "G": "error of G",
     "H": "error of H",
@@ -35,6 +31,13 @@ SIZES: dict[str, tuple[int, int, int, tuple[float, ...], int]] = {
     "quick": (30, 2, 60, (2.0, 1.0, 0.3, 0.1, 0.03, 0.01), 2),
     "full": (60, 3, 60, (2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01), 6),
 }
+ABOUT = About(
+    title="Lemma 7: dependence on τ",
+    claim="Lemma 7: G and H are within δ of their limits once n is of the order 1/(τ²δ²).",
+    setting=f"Features √(1−ε)·(two-valued, q = {Q_NEAR}) + √ε·Gaussian, with ε so that τ is from 2 "
+    "(Gaussian) to 0.01; signed M with its diagonal. Errors of G, H and of one unbiased estimate "
+    "at the truth under noise 1, times √n; and fits, with noise 1 and without.",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -82,38 +85,31 @@ def _of_moments(task: Task, data: Sample) -> list[Row]:
 def figures(frame: Frame) -> Mapping[str, Any]:
     """Draw the amplification against τ, and what the fits make of it."""
 
-    def series(part: str) -> tuple[np.ndarray, np.ndarray]:
-        rows = frame[frame["part"] == part]
-        return rows["tau"].to_numpy(), rows["value"].to_numpy()
+    def of_fits(what: str) -> Frame:
+        rows = frame[frame["part"].str.endswith(f" {what}")]
+        return rows.assign(method=rows["part"].str.removesuffix(f" {what}"))
 
+    moments = frame[frame["part"].isin(PARTS)]
     return {
         "tau_moments": ScalingDisplay.from_points(
-            {label: series(part) for part, label in PARTS.items()},
+            points(moments, "tau", "value", "part", PARTS.__getitem__),
             x_label="τ",
             y_label="error · √n",
             title="What a small τ does to one moment estimate",
         ),
-        "tau_risk": LevelDisplay(
-            {METHODS[m].name: series(f"{m} risk") for m in OPTIONS},
-            level=1.0,
-            level_label="σ²·dof/n",
-            x_label="τ",
-            y_label="excess risk / (σ²·dof/n)",
+        "tau_risk": levels_by_method(
+            of_fits("risk"),
+            x=("tau", "τ"),
+            y=("value", "excess risk / (σ²·dof/n)"),
             title="Noise 1: predictions",
-            log_x=True,
-            log_y=True,
-            styles=styles(OPTIONS),
+            level=(1.0, "σ²·dof/n"),
         ),
-        "tau_error": LevelDisplay(
-            {METHODS[m].name: series(f"{m} nmse") for m in OPTIONS},
-            level=EXACT,
-            level_label="exact",
-            x_label="τ",
-            y_label="test NMSE",
+        "tau_error": levels_by_method(
+            of_fits("nmse"),
+            x=("tau", "τ"),
+            y=("value", "test NMSE"),
             title="No noise: recovery",
-            log_x=True,
-            log_y=True,
-            styles=styles(OPTIONS),
+            level=(EXACT, "exact"),
         ),
     }
 
@@ -169,17 +165,3 @@ def _inexact(frame: Frame, method: str) -> list[float]:
     """Return the τ at which the median fit without noise is not exact."""
     medians = frame[frame["part"] == f"{method} nmse"].groupby("tau")["value"].median()
     return [float(tau) for tau, value in medians.items() if value > EXACT]
-
-
-STUDY = Study(
-    name="tau",
-    title="Lemma 7: dependence on τ",
-    claim="Lemma 7: G and H are within δ of their limits once n is of the order 1/(τ²δ²).",
-    setting=f"Features √(1−ε)·(two-valued, q = {Q_NEAR}) + √ε·Gaussian, with ε so that τ is from 2 "
-    "(Gaussian) to 0.01; signed M with its diagonal. Errors of G, H and of one unbiased estimate "
-    "at the truth under noise 1, times √n; and fits, with noise 1 and without.",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)

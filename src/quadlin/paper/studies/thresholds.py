@@ -1,12 +1,12 @@
 """The fewest rows from which a method, or the authors' uncentred iteration, recovers the model."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import Law, law
+from quadlin.paper.methods import FITS
 from quadlin.paper.problems import INTERCEPT, Sample, fitted, sample
 from quadlin.paper.study import Row, Task
 
@@ -39,19 +39,14 @@ def uncentred_iteration(
     return w, M
 
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "plain": {"polish": False, "step": "plain", "max_iter": 100},
-    "guarded": {"polish": False, "max_iter": 100},
-    "polished": {"max_iter": 100},
-    "psd": {"psd": True, "max_iter": 100},
-}
+OPTIONS = {m: options | {"max_iter": 100} for m, options in (FITS | {"psd": {"psd": True}}).items()}
 EXACT = 1e-6  # test NMSE of a recovery
 MOST = {"plain": 60, "guarded": 16, "polished": 6, "psd": 6, "uncentred": 60}  # in (k + 1)d rows
 UNCENTRED_STEPS = 40
 PRECISION = {"tiny": 1.4, "quick": 1.15, "full": 1.06}  # the threshold is known to this factor
 
 
-def search(task: Task) -> list[Row]:
+def search(task: Task, device: str) -> list[Row]:
     """Bisect for the fewest rows, the first n of one table, from which the model is recovered.
 
     The median over tables is the n with 50% success. Success is assumed to be monotone in n. Near

@@ -8,16 +8,12 @@ from scipy.optimize import minimize
 
 from quadlin.explain.displays import PhaseTransitionDisplay
 from quadlin.metrics import degrees_of_freedom
-from quadlin.paper.methods import METHODS
+from quadlin.paper.methods import FITS, METHODS
 from quadlin.paper.problems import Sample, fitted, sample
-from quadlin.paper.study import Frame, Row, Study, Task, Verdict, grid
-from quadlin.paper.trend import joined, verdict_of
+from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
 
 COMPARED = ("guarded", "polished", "signs", "factors")
-OURS: dict[str, dict[str, Any]] = {
-    "guarded": {"polish": False, "max_iter": 100},
-    "polished": {"max_iter": 100},
-}
+OURS = {method: FITS[method] | {"max_iter": 100} for method in ("guarded", "polished")}
 EXACT = 1e-6  # test NMSE
 START = 0.1  # size of the random factors, beside those of the truth
 LBFGS_STEPS = 1000  # a loss and a gradient each, as many passes as the polished fit may take
@@ -28,6 +24,15 @@ SIZES: dict[str, tuple[int, tuple[int, ...], tuple[float, ...], int]] = {
     "quick": (24, (1, 3, 6), (1.0, 1.3, 1.7, 2.2, 3.0), 2),
     "full": (60, (1, 2, 4, 8, 12), (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0), 5),
 }
+ABOUT = About(
+    title="Phase transition of exact recovery",
+    claim="Beyond the paper: with M of both signs and w and b unknown, moment estimates and the "
+    "polished fit recover from fewer rows than a general optimiser from a random start.",
+    setting="Gaussian features, no noise; exact is a test NMSE of "
+    f"{EXACT:g} within 100 steps. L-BFGS has {LBFGS_STEPS} steps on the same squared error, from "
+    "random factors a tenth of the truth's size, once on M = U diag(±1) Uᵀ with the true signs "
+    "given and once on M = sym(U Vᵀ).",
+)
 
 
 def tasks(size: str) -> list[Task]:
@@ -148,19 +153,3 @@ def verdict(frame: Frame) -> Verdict:
         + "and had a single random start: several were not tried."
     )
     return Verdict(measured, verdict_of(checks), words)
-
-
-STUDY = Study(
-    name="transition",
-    title="Phase transition of exact recovery",
-    claim="Beyond the paper: with M of both signs and w and b unknown, moment estimates and the "
-    "polished fit recover from fewer rows than a general optimiser from a random start.",
-    setting="Gaussian features, no noise; exact is a test NMSE of "
-    f"{EXACT:g} within 100 steps. L-BFGS has {LBFGS_STEPS} steps on the same squared error, from "
-    "random factors a tenth of the truth's size, once on M = U diag(±1) Uᵀ with the true signs "
-    "given and once on M = sym(U Vᵀ).",
-    tasks=tasks,
-    run=run,
-    figures=figures,
-    verdict=verdict,
-)
