@@ -7,9 +7,8 @@ from quadlin.explain.displays import (
     PhaseTransitionDisplay,
     ScalingDisplay,
 )
-from quadlin.explain.interaction_display import InteractionDisplay
+from quadlin.explain.interaction_display import InteractionDisplay, SpectrumDisplay
 from quadlin.explain.pair_display import PairPathDisplay
-from quadlin.explain.spectrum_display import SpectrumDisplay
 from quadlin.explain.surface_display import PairDisplay
 
 __all__ = [

@@ -128,6 +128,16 @@ def test_no_surface_reaches_beyond_the_fitted_rows():
     assert display.y[-1] == pytest.approx(X[:, 1].mean() + 2 * X[:, 1].std())
 
 
+def test_the_legend_of_lines_is_below_them_and_leaves_them_their_room():
+    x, names = np.linspace(0, 1, 5), [f"a level with a long name {i}" for i in range(8)]
+    lines = np.arange(8.0)[:, None] * x
+    display = PairDisplay(("hour", "kind"), x, names, lines, np.empty((0, 2)), "the mean").plot()
+    display.figure_.canvas.draw()
+    axes, legend = display.ax_.get_window_extent(), display.ax_.get_legend().get_window_extent()
+    assert 0 <= legend.y0 < legend.y1 < axes.y0
+    assert axes.height > 2 * display.figure_.dpi  # inches
+
+
 def test_the_texts_of_a_table_of_large_numbers_do_not_meet():
     rng = np.random.default_rng(0)
     rows = {f"the kind {c}": rng.choice([f"{c} no. {i}" for i in range(8)], 400) for c in "ab"}

@@ -18,7 +18,8 @@ from quadlin import (
 from quadlin.datasets import make_second_order
 from quadlin.explain.pair_report import Pair
 from quadlin.explain.quality import quality_of
-from quadlin.explain.summary import found_pairs, summary_of
+from quadlin.explain.summary import summary_of
+from quadlin.explain.tables import found_pairs
 
 DATA = make_second_order(300, 4, rank=1, noise=0.5, n_test=50, random_state=0)
 RNG = np.random.default_rng(0)

@@ -12,8 +12,7 @@ from quadlin.cli.printing import aligned, message_text, number, print_answer, pr
 from quadlin.core.moments import Moments
 from quadlin.data import Source
 from quadlin.explain.quality import quality_of
-from quadlin.explain.summary import found_pairs, rank_of
-from quadlin.explain.tables import eigenvalues_name
+from quadlin.explain.tables import eigenvalues_name, found_pairs, rank_of
 from quadlin.solve.fits.status_advice import status_advice
 
 CONSTANT = "none: not defined for a constant target"

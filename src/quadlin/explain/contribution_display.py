@@ -8,15 +8,15 @@ import numpy as np
 
 from quadlin.data.columns.level_codes import ABSENT
 from quadlin.explain.drawing import (
-    COLOURS,
     Display,
     decimals,
     finish,
     legend_above,
     plain,
     power_of,
+    signed_bars,
 )
-from quadlin.explain.summary import prediction_name
+from quadlin.explain.tables import prediction_name
 from quadlin.explain.whole_columns import column_values
 
 LETTERS = 28  # of a name: two columns, or a column and its value
@@ -114,15 +114,7 @@ class ContributionDisplay(Display):
         places, largest = np.arange(len(self.names)), float(np.max(np.abs(self.values), initial=0))
         power = power_of(largest, *USUAL)
         values = self.values / 10.0**power
-        labels = ("raises", "lowers")
-        for sign, colour, hatch, label in (
-            (1, COLOURS[0], "", labels[0]),
-            (-1, COLOURS[1], "//", labels[1]),
-        ):
-            mine = np.sign(values) == sign
-            style = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": label}
-            if mine.any():
-                ax.barh(places[mine], values[mine], **style)
+        signed_bars(ax.barh, places, values, ("raises", "lowers"))
         digits = decimals(largest / 10.0**power, digits=3)
         for place, value in zip(places, values, strict=True):
             side = "left" if value >= 0 else "right"

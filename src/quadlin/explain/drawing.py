@@ -4,7 +4,7 @@ Colours are those of Okabe and Ito, with a marker and a line style each, so that
 read in grey and by the colour-blind.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ MARKERS = "osD^v<P"
 LINES = ("-", "--", "-.", ":")
 TINY = 1e-60  # what a logarithmic axis shows a zero as, and 1 over it infinity
 MAX_TICKS = 7  # distinct x values that each get a tick of their own
-LEGEND_WIDTH = 57  # letters in a line of a legend, all columns together
+LETTERS_PER_INCH = 9  # in a line of a legend, all columns together
 Points = Mapping[str, tuple[Any, Any]]  # by name: x and y, one entry per point
 Styles = Mapping[str, Mapping[str, Any]]  # by name: keywords of matplotlib, such as color
 
@@ -82,7 +82,14 @@ def hollow(style: dict[str, Any]) -> dict[str, Any]:
     return {**style, "markerfacecolor": "none", "markersize": 6}
 
 
-def finish(ax: Any, x_label: str, y_label: str, title: str | None, legend: bool = True) -> None:
+def finish(
+    ax: Any,
+    x_label: str,
+    y_label: str,
+    title: str | None,
+    legend: bool = True,
+    legend_title: str | None = None,
+) -> None:
     """Put words, a grid, ticks that can be read and a legend on the axes."""
     ax.set_xlabel(x_label)
     ax.set_ylabel(y_label)
@@ -92,19 +99,22 @@ def finish(ax: Any, x_label: str, y_label: str, title: str | None, legend: bool 
     for axis in (ax.xaxis, ax.yaxis):
         if axis.get_scale() == "log":  # as numbers are written in words, and drawn much faster
             _tick(axis)
-    if not legend:
-        return
     labels = ax.get_legend_handles_labels()[1]
-    if labels:  # below the picture, where they hide nothing
+    if legend and labels:  # below the picture, where they hide nothing
         from matplotlib import rcParams
         from matplotlib.transforms import ScaledTranslation
 
-        columns = max(1, min(3, LEGEND_WIDTH // max(map(len, labels))))
+        columns = legend_columns(labels, ax.figure.get_figwidth())
         under = -0.05 * rcParams["font.size"]  # inches: under the label of the axis
         below = ScaledTranslation(0, under, ax.figure.dpi_scale_trans)
         place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": columns}
         place["bbox_transform"] = ax.transAxes + below
-        ax.legend(frameon=False, fontsize="small", **place)
+        ax.legend(title=legend_title, frameon=False, fontsize="small", **place)
+
+
+def legend_columns(labels: Sequence[str], inches: float) -> int:
+    """Return in how many columns a legend below a figure of some width has room."""
+    return max(1, min(3, int(LETTERS_PER_INCH * inches) // max(map(len, labels))))
 
 
 def _tick(axis: Any) -> None:
@@ -189,6 +199,17 @@ def legend_above(ax: Any) -> None:
     if labels:
         above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": len(labels)}
         ax.legend(handles, labels, frameon=False, fontsize="small", borderaxespad=0.2, **above)
+
+
+def signed_bars(
+    draw: Any, places: np.ndarray, values: np.ndarray, labels: tuple[str, str], **style: Any
+) -> None:
+    """Draw positive and negative bars in different colours and hatches, by a method of the axes."""
+    for sign, colour, hatch, label in zip((1, -1), COLOURS, ("", "//"), labels, strict=False):
+        mine = np.sign(values) == sign
+        if mine.any():
+            look = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": label}
+            draw(places[mine], values[mine], **look, **style)
 
 
 def decimals(largest: float, digits: int = 2) -> int:

@@ -1,4 +1,4 @@
-"""The display of interactions: a heat map of the columns that interact most."""
+"""The displays of M: which columns interact most, and the eigenvalues of its low-rank part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +6,25 @@ from typing import Any, Self
 
 import numpy as np
 
-from quadlin.explain.drawing import Display, decimals, finish, plain, power_of
+from quadlin.core.arrays import to_numpy
+from quadlin.core.losses import LINKED
+from quadlin.explain.drawing import (
+    Display,
+    decimals,
+    finish,
+    legend_above,
+    plain,
+    power_of,
+    signed_bars,
+)
 from quadlin.explain.effects import Effects
+from quadlin.stream.field_stream import FieldStream
 
 INK_ABOVE = 0.6  # of the largest strength: white letters on dark cells
 USUAL = 1e-2, 1e4  # numbers beyond do not fit into a cell, but those of a power of ten
 WIDE = 5  # letters of a number that fit into a cell
 LETTERS = 20  # of a name
+LEAST = 4  # places along the axis of a spectrum, so that a bar alone is not a wall
 
 
 @dataclass
@@ -122,3 +134,61 @@ class InteractionDisplay(Display):
         finish(ax, "", "", self.title or "strength of pairs (grey: columns alone)", legend=False)
         ax.title.set_fontsize("medium")
         ax.grid(False)
+
+
+@dataclass
+class SpectrumDisplay(Display):
+    """The signed eigenvalues of the low-rank part of M for standardised features, in units of y.
+
+    Parameters
+    ----------
+    eigenvalues : array (rank,)
+        By falling size.
+    noise : float
+        About how large the largest eigenvalue of noise alone would be; NaN where that is not
+        known.
+
+    Examples
+    --------
+    >>> from quadlin import SecondOrderRegressor
+    >>> from quadlin.datasets import make_second_order
+    >>> data = make_second_order(1000, 5, rank=2, noise=0.1, random_state=0)
+    >>> model = SecondOrderRegressor(2, random_state=0).fit(data.X, data.y)
+    >>> display = SpectrumDisplay.from_estimator(model)
+    >>> bool(abs(display.eigenvalues).min() > 10 * display.noise)
+    True
+    """
+
+    eigenvalues: np.ndarray
+    noise: float
+    title: str | None = None
+
+    @classmethod
+    def from_estimator(cls, estimator: Any) -> Self:
+        """Take the eigenvalues of a fitted estimator, for features of standard deviation 1."""
+        fitted, state = estimator.fitted_, estimator.fitted_.state
+        values = to_numpy(state.model.s).astype(float) * state.units.target.scale
+        d, n = len(estimator.interactions_.names), max(1, estimator.n_samples_seen_)
+        # A posterior has shrunk what could be noise, so that its eigenvalues cannot be compared.
+        shrunk = fitted.noise is not None or isinstance(fitted.learned, FieldStream)
+        no_band = shrunk or estimator.loss in LINKED
+        error = float("nan") if no_band else estimator.history_[-1].loss ** 0.5
+        noise = float(error) * (d / n) ** 0.5
+        return cls(values[np.argsort(-np.abs(values), kind="stable")], noise)
+
+    size = 4.8, 3.4
+
+    def _draw(self, ax: Any) -> None:
+        """Draw a bar per eigenvalue, and the size of noise as a band."""
+        places = np.arange(1, len(self.eigenvalues) + 1)
+        if np.isfinite(self.noise):
+            label = "noise alone"
+            ax.axhspan(-self.noise, self.noise, color="#999999", alpha=0.3, lw=0, label=label)
+        signed_bars(ax.bar, places, self.eigenvalues, ("positive", "negative"), width=0.7)
+        ax.axhline(0, color="black", linewidth=0.8)
+        if len(places) <= 20:
+            ax.set_xticks(places)
+        ax.set_xlim(0.4, max(len(places), LEAST) + 0.6)
+        finish(ax, "component", "eigenvalue (units of the prediction)", None, legend=False)
+        legend_above(ax)
+        ax.set_title(self.title or "", pad=22)

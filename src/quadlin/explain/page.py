@@ -17,7 +17,7 @@ th { vertical-align: bottom; overflow-wrap: normal; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th.number { white-space: normal; }
 .bars { width: 30%; min-width: 4.5rem; }
-.index { width: 3rem; }
+.index th:first-child { width: 3rem; }
 .track { position: relative; height: .8rem; }
 .track::before { content: ""; position: absolute; left: 50%; top: -.2rem; bottom: -.2rem;
   border-left: 1px solid currentColor; opacity: .5; }
@@ -50,18 +50,32 @@ figcaption, .note { font-size: .85rem; margin: .4rem 0; }
 }
 """
 TEMPLATE = """
-{% macro size(value, largest) %}
-<td class="bars"><div class="track unsigned">
-{%- if largest and value %}
-<div class="bar size" style="width: {{ "%.2f"|format(100 * value / largest) }}%"></div>
-{%- endif %}
-</div></td>
+{# Columns are (head, key, format); names have no format, numbers are flush right. #}
+{% macro table(kind, rows, columns, bars="", side="") %}
+<table{% if kind %} class="{{ kind }}"{% endif %}>
+<thead><tr>
+{%- for head, key, form in columns %}
+<th{% if form %} class="number"{% endif %}>{{ head }}</th>
+{%- endfor %}
+{% if bars %}<th class="bars"></th>{% endif %}</tr></thead>
+<tbody>
+{% set largest = rows|map(attribute=bars)|map("abs")|max if bars %}
+{% for row in rows %}
+<tr>
+{%- for head, key, form in columns %}
+<td{% if form %} class="number"{% endif %}>{{ form.format(row[key]) if form else row[key] }}</td>
+{%- endfor %}
+{% if bars %}{{ bar(row[bars], largest, side) }}{% endif %}</tr>
+{% endfor %}
+</tbody>
+</table>
 {% endmacro %}
-{% macro bar(value, largest, kind="") %}
-<td class="bars"><div class="track">
+{% macro bar(value, largest, side) %}
+{% set signed = side != "size" %}
+<td class="bars"><div class="track{{ "" if signed else " unsigned" }}">
 {%- if largest and value %}
-<div class="bar {{ kind }}{{ "positive" if value > 0 else "negative" }}"
- style="width: {{ "%.2f"|format(50 * (value|abs) / largest) }}%"></div>
+<div class="bar {{ side }}{{ ("positive" if value > 0 else "negative") if signed }}"
+ style="width: {{ "%.2f"|format((50 if signed else 100) * (value|abs) / largest) }}%"></div>
 {%- endif %}
 </div></td>
 {% endmacro %}
@@ -75,24 +89,10 @@ TEMPLATE = """
 <p class="note">{{ about }}{{ words.levels if effects and effects.are_centred }}
 {%- if model.std_errors %} Standard errors are {{ model.std_errors }}.{% endif %}</p>
 {{ legend("raises the prediction", "lowers the prediction") }}
-<table class="terms">
-<thead><tr><th>{{ head }}</th><th class="number">{{ value }}</th>
-{% if rows[0].std_error is not none %}
-<th class="number">standard error</th>
-{% endif %}
-<th class="number">strength</th><th class="bars"></th></tr></thead>
-<tbody>
-{% set largest = rows|map(attribute="strength")|map("abs")|max %}
-{% for row in rows %}
-<tr><td>{{ row.name }}</td><td class="number">{{ "%+.4g"|format(row.coefficient) }}</td>
-{% if row.std_error is not none %}
-<td class="number">{{ "%.4g"|format(row.std_error) }}</td>
-{% endif %}
-<td class="number">{{ "%+.4g"|format(row.strength) }}</td>
-{{ bar(row.strength, largest) }}</tr>
-{% endfor %}
-</tbody>
-</table>
+{% set error = [("standard error", "std_error", "{:.4g}")] %}
+{{ table("terms", rows, [(head, "name", ""), (value, value, "{:+.4g}")]
+   + (error if rows[0].std_error is not none else [])
+   + [("strength", "strength", "{:+.4g}")], "strength") }}
 {% else %}
 <p>None.</p>
 {% endif %}
@@ -136,71 +136,31 @@ TEMPLATE = """
 <p class="note">The strength of a column, or of a pair of columns, is the standard deviation of what
 it adds to the prediction, over {{ effects.rows }}. It is measured from {{ effects.reference }}.</p>
 {% for head, rows in wholes if rows %}
-<table class="wholes">
-<thead><tr><th>{{ head }}</th><th class="number">strength</th><th class="bars"></th></tr></thead>
-<tbody>
-{% set largest = rows|map(attribute="strength")|max %}
-{% for row in rows %}
-<tr><td>{{ row.name }}</td><td class="number">{{ "%.4g"|format(row.strength) }}</td>
-{{ size(row.strength, largest) }}</tr>
-{% endfor %}
-</tbody>
-</table>
+{{ table("wholes", rows, [(head, "name", ""), ("strength", "strength", "{:.4g}")],
+   "strength", "size") }}
 {% endfor %}
 {% if effects.levels %}
 <h2>Levels of categories</h2>
 <p class="note">What a level adds alone, measured from {{ effects.reference }}, with the share of
 the fitted rows that have it. A label of a column of lists is measured from rows without it.</p>
 {{ legend("raises the prediction", "lowers the prediction") }}
-<table class="terms">
-<thead><tr><th>level</th><th class="number">effect</th><th class="number">of rows</th>
-<th class="bars"></th></tr></thead>
-<tbody>
-{% set largest = effects.levels|map(attribute="effect")|map("abs")|max %}
-{% for row in effects.levels %}
-<tr><td>{{ row.column }}={{ row.level }}</td>
-<td class="number">{{ "%+.4g"|format(row.effect) }}</td>
-<td class="number">{{ "%.1f%%"|format(100 * row.share) }}</td>
-{{ bar(row.effect, largest, "level ") }}</tr>
-{% endfor %}
-</tbody>
-</table>
+{{ table("terms", effects.levels, [("level", "name", ""), ("effect", "effect", "{:+.4g}"),
+   ("of rows", "share", "{:.1%}")], "effect", "level ") }}
 {% endif %}
 {% endif %}
 {% if found_pairs %}
 <h2>Pairs of features</h2>
 <p class="note">{{ words.named_pairs if model.pairs_are_named else words.found_pairs }}
 {{- words.shares }}</p>
-<table class="terms">
-<thead><tr><th>product</th><th class="number">coefficient</th>
-<th class="number">std error</th><th class="number">t</th><th class="number">share</th></tr></thead>
-<tbody>
-{% for pair in found_pairs %}
-<tr><td>{{ pair.order }}. {{ pair.name }}</td>
-<td class="number">{{ "%+.4g"|format(pair.coefficient) }}</td>
-<td class="number">{{ "%.2g"|format(pair.std_error) }}</td>
-<td class="number">{{ "%.1f"|format(pair.t) }}</td>
-<td class="number">{{ "%.1f%%"|format(100 * pair.share) }}</td></tr>
-{% endfor %}
-</tbody>
-</table>
+{{ table("terms", found_pairs, [("product", "name", ""), ("coefficient", "coefficient", "{:+.4g}"),
+   ("std error", "std_error", "{:.2g}"), ("t", "t", "{:.1f}"), ("share", "share", "{:.1%}")]) }}
 {% endif %}
 {{ terms("Strongest interactions", "product", interactions, words.pairs) }}
-{{ terms("Strongest slopes", "feature", linear, words.linear, "slope") }}
-<h2>{{ eigenvalues }}</h2>
+{{ terms("Strongest slopes", "feature", slopes, words.linear, "slope") }}
+<h2>{{ eigenvalues_name }}</h2>
 {% if model.eigenvalues %}
 {{ legend("positive", "negative") }}
-<table>
-<thead><tr><th class="number index"></th><th class="number">eigenvalue</th><th class="bars"></th>
-</tr></thead>
-<tbody>
-{% set largest = model.eigenvalues|map("abs")|max %}
-{% for value in model.eigenvalues %}
-<tr><td class="number">{{ loop.index }}</td><td class="number">{{ "%+.4g"|format(value) }}</td>
-{{ bar(value, largest) }}</tr>
-{% endfor %}
-</tbody>
-</table>
+{{ table("index", eigenvalues, [("", 0, "{}"), ("eigenvalue", 1, "{:+.4g}")], 1) }}
 {% else %}
 <p>None{{ ": the model is linear" if not model.found_pairs }}.</p>
 {% endif %}
@@ -213,16 +173,8 @@ the fitted rows that have it. A label of a column of lists is measured from rows
 <h2>History</h2>
 <details{{ " open" if model.history|length <= 12 else "" }}>
 <summary>{{ model.history|length }} steps</summary>
-<table>
-<thead><tr><th class="number">step</th><th class="number">passes</th><th class="number">loss</th>
-</tr></thead>
-<tbody>
-{% for record in model.history %}
-<tr><td class="number">{{ record.step }}</td><td class="number">{{ record.passes }}</td>
-<td class="number">{{ "%.4g"|format(record.loss) }}</td></tr>
-{% endfor %}
-</tbody>
-</table>
+{{ table("", model.history, [("step", "step", "{}"), ("passes", "passes", "{}"),
+   ("loss", "loss", "{:.4g}")]) }}
 </details>
 """
 
@@ -259,28 +211,31 @@ def model_page(title: str, content: dict[str, Any], pictures: Sequence[Picture] 
     effects = content["effects"] or {"columns": [], "pairs": [], "levels": []}
     values = {
         "model": content,
-        "interactions": [
-            {**pair, "name": product_name(pair["first"], pair["second"])}
-            for pair in content["interactions"]
-        ],
-        "found_pairs": [
-            {**pair, "name": product_name(pair["first"], pair["second"])}
-            for pair in content["found_pairs"]
-        ],
-        "linear": [
-            {**term, "name": term["feature"], "coefficient": term["slope"]}
-            for term in content["linear"]
-        ],
-        "effects": content["effects"],
+        "interactions": _named(content["interactions"]),
+        "found_pairs": _named(content["found_pairs"]),
+        "slopes": _named(content["linear"]),
+        "effects": content["effects"] and effects | {"levels": _named(effects["levels"])},
         "wholes": [
-            ("column alone", [{**e, "name": e["column"]} for e in effects["columns"]]),
-            (
-                "pair of columns",
-                [{**e, "name": product_name(e["first"], e["second"])} for e in effects["pairs"]],
-            ),
+            ("column alone", _named(effects["columns"])),
+            ("pair of columns", _named(effects["pairs"])),
         ],
         "pictures": pictures,
-        "eigenvalues": eigenvalues_name(content["rank"], content["features"]).capitalize(),
+        "eigenvalues": list(enumerate(content["eigenvalues"], 1)),
+        "eigenvalues_name": eigenvalues_name(content["rank"], content["features"]).capitalize(),
         "words": WORDS,
     }
     return html_page(title, STYLE, TEMPLATE, values)
+
+
+def _named(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return parts of a model with their names: features, columns, levels and products of two."""
+
+    def name(part: dict[str, Any]) -> Any:
+        if "second" in part:
+            product = product_name(part["first"], part["second"])
+            return f"{part['order']}. {product}" if "order" in part else product
+        if "level" in part:
+            return f"{part['column']}={part['level']}"
+        return part["feature"] if "feature" in part else part["column"]
+
+    return [{**part, "name": name(part)} for part in parts]

@@ -1,26 +1,15 @@
 """The report of a search for pairs: the pairs, their standard errors, and the path to them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from quadlin.core.arrays import to_numpy
-from quadlin.core.losses import constant_deviance, log_odds
 from quadlin.core.messages import printable
-from quadlin.core.units import Units
-from quadlin.explain.pair_blocks import PairBlock, blocks_of
 from quadlin.explain.pair_display import PairPathDisplay
 from quadlin.explain.tables import frame_of, p_value
-from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.pairs.pair_fit import LEAST_FREEDOM, PairFit, RobustErrors
-from quadlin.solve.pairs.pair_search import PairSearch
 
 VARIANCE, DEVIANCE = "R²", "D²"
 SHOWN = 20  # pairs of a printed table
 SHOWN_EXCHANGES = 3
-NOTHING = 1e-200  # variance of a coefficient that the rows do not determine
 
 
 class Pair(NamedTuple):
@@ -50,6 +39,23 @@ class PathStep(NamedTuple):
     n_steps: int  # how many pairs, or blocks of pairs, are in it
     criterion: float  # extended BIC, less that of the linear model; smaller is better
     r2: float  # on the rows of the search
+
+
+class PairBlock(NamedTuple):
+    """The products of two columns that entered in one step, tested as a whole."""
+
+    first: str  # the column, or the feature
+    second: str
+    n_products: int
+    F: float  # Wald: how much larger than by chance, for noise that is equal in all rows
+    p: float
+    order: int  # of entry, from 1
+
+    def __str__(self) -> str:
+        words = f"{self.first} × {self.second}, {self.n_products} products together"
+        p = p_value(self.p)
+        p = p if p.startswith("<") else f"= {p}"
+        return printable(f"{self.order:>3} {words}: F = {self.F:.1f}, p {p}")
 
 
 @dataclass(frozen=True)
@@ -174,118 +180,3 @@ class PairReport:
                 "SecondOrderRegressor learns such a quadratic part of low rank."
             )
         return notes
-
-
-def report_of(
-    names: Sequence[str],
-    search: PairSearch,
-    fit: PairFit,
-    n_rows: int,
-    tested: tuple[PairSearch, PairFit] | None = None,
-    low_rank: bool | None = None,
-) -> PairReport:
-    """Return the report of a search in the user's units, with the coefficients of `tested`.
-
-    `low_rank` tells whether something of low rank is left; None looks for it.
-    """
-    start = fit.path[0].value
-    path = [
-        PathStep(m, choice.value - start, 1 - choice.loss / search.power)
-        for m, choice in enumerate(fit.path)
-    ]
-
-    def named(pair: tuple[int, int]) -> tuple[str, str]:
-        return names[pair[0]], names[pair[1]]
-
-    shown, of = tested or (search, fit)
-    values = (of.i, of.j, of.coef, of.errors)
-    return PairReport(
-        _pairs(names, shown.units, shown.power, *values, fit.entry),
-        [Exchange(named(a), named(b), cost) for a, b, cost in fit.exchangeable],
-        path,
-        search.looks_low_rank() if low_rank is None else low_rank,
-        n_rows,
-        len(names),
-        search.criterion.candidates,
-        fit.at_limit,
-        None if tested is None else "half",
-        blocks=blocks_of(names, of.i, of.j, of.coef, of.inverse, fit.entry, of.noise, of.left),
-    )
-
-
-def empty_report(n_features: int, n_candidates: int, n_rows: int, r2: float) -> PairReport:
-    """Return the report of a search that took no pair; `r2` is that of the model without pairs."""
-    path = [PathStep(0, 0.0, r2)]
-    return PairReport([], [], path, False, n_rows, n_features, n_candidates, False, None)
-
-
-def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairReport | None:
-    """Return the report of a stream: pairs found in its first batch, and fitted to all rows.
-
-    None if there was no search, or if the stream went on with M as a whole. Standard errors take
-    the noise as equal in all rows; of labels they are those of the information matrix.
-    """
-    notes, running = state.notes, state.running
-    if notes is None or (running is None and len(notes.path) > 1):
-        return None
-    path = [PathStep(m, value, r2) for m, (value, r2) in enumerate(notes.path)]
-    counts = (notes.n_rows, len(names), notes.candidates)
-    measure = DEVIANCE if notes.deviance else VARIANCE
-    if running is None:
-        return PairReport([], [], path, False, *counts, False, None, measure)
-
-    def named(pair: tuple[int, int]) -> tuple[str, str]:
-        return names[pair[0]], names[pair[1]]
-
-    solved, units = running.solved, running.units
-    variance, order = np.diag(solved.inverse), to_numpy(running.order)
-    errors = RobustErrors(
-        np.maximum(np.sqrt(solved.noise * variance), 1e-150),
-        np.full(len(variance), max(solved.left, LEAST_FREEDOM)),
-        variance,
-    )
-    power = running.weight * float(state.target.var[0]) / units.target.scale**2
-    if notes.deviance:
-        share = float(state.target.mean[0])
-        power = state.target.weight * constant_deviance(share, log_odds(share))
-    coef = solved.beta[running.columns.base :]
-    i, j = running.columns.i, running.columns.j
-    tests = (coef, solved.inverse, order, solved.noise, solved.left)
-    return PairReport(
-        _pairs(names, units, power, i, j, coef, errors, order),
-        [Exchange(named(a), named(b), cost) for a, b, cost in notes.exchangeable],
-        path,
-        False,
-        *counts,
-        notes.at_limit,
-        None,
-        measure,
-        n_rows_fitted=n_rows,
-        blocks=blocks_of(names, i, j, *tests),
-    )
-
-
-def _pairs(
-    names: Sequence[str],
-    units: Units,
-    power: float,
-    i: np.ndarray,
-    j: np.ndarray,
-    coef: np.ndarray,
-    errors: RobustErrors,
-    entry: np.ndarray,
-) -> list[Pair]:
-    """Return pairs in the user's units; NaN where the rows do not determine a product."""
-    scale = to_numpy(units.scale).astype(float)
-    factor = units.target.scale * scale[i] * scale[j]
-    determined = (factor > 0) & (errors.unit_variance > NOTHING)
-    coefficient, std = (np.where(determined, factor * a, np.nan) for a in (coef, errors.std))
-    p = np.where(determined, 2 * np.exp(errors.log_tail(coef)), np.nan)
-    variance = np.where(determined, errors.unit_variance, np.nan)
-    share = coef**2 / variance / power
-    numbers = np.stack([coefficient, std, coefficient / std, p, share], axis=1).tolist()
-    places = zip(i.tolist(), j.tolist(), numbers, entry.tolist(), strict=True)
-    return [
-        Pair(names[i], names[j], a, e, t, p_value, part, int(order))
-        for i, j, (a, e, t, p_value, part), order in places
-    ]

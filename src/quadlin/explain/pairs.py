@@ -15,8 +15,9 @@ from quadlin.data import Source, open_source
 from quadlin.data.columns.fields import check_one_hot, fields_among, given_fields
 from quadlin.data.opening.cached import cached
 from quadlin.data.opening.engines import engine_for
-from quadlin.explain.pair_report import PairReport, report_of
+from quadlin.explain.pair_report import PairReport
 from quadlin.explain.pair_setting import PairSetting, excluded_among, first_half
+from quadlin.explain.pair_tests import report_of
 from quadlin.solve.pairs.pair_regression import HIERARCHIES
 
 CACHE = 2e9  # bytes of encoded rows that are kept in memory

@@ -2,6 +2,7 @@
 
 import warnings
 from base64 import b64encode
+from collections.abc import Iterator
 from importlib.util import find_spec
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -10,12 +11,12 @@ import numpy as np
 
 from quadlin.data import Source, is_dask
 from quadlin.explain.contribution_display import ContributionDisplay
+from quadlin.explain.drawing import Display
 from quadlin.explain.effects import MOST_COLUMNS
-from quadlin.explain.interaction_display import InteractionDisplay
+from quadlin.explain.interaction_display import InteractionDisplay, SpectrumDisplay
 from quadlin.explain.pair_display import PairPathDisplay
-from quadlin.explain.spectrum_display import SpectrumDisplay
-from quadlin.explain.summary import found_pairs, prediction_name
 from quadlin.explain.surface_display import PairDisplay
+from quadlin.explain.tables import found_pairs, prediction_name
 
 DPI = 150
 COLUMNS = 8  # of the heat map: more could not be read on a telephone
@@ -43,8 +44,12 @@ def pictures_of(model: Any, X: Any = None, target: str | None = None) -> list[Pi
     """
     if find_spec("matplotlib") is None or len(model.decomposition().columns) > MOST_COLUMNS:
         return []
+    return [_picture(*parts) for parts in _displays(model, X, target)]
+
+
+def _displays(model: Any, X: Any, target: str | None) -> Iterator[tuple[str, str, Display]]:
+    """Yield the heading, the words and the display of each picture."""
     here = X is not None and not isinstance(X, Source) and not is_dask(X)
-    pictures = []
     if model.effects().pairs:
         heat = InteractionDisplay.from_estimator(model, X, columns=COLUMNS)
         words = (
@@ -52,40 +57,36 @@ def pictures_of(model: Any, X: Any = None, target: str | None = None) -> list[Pi
             "the pair adds to the prediction. A sign is that of the coefficient of the product of "
             "two columns of numbers. Grey cells are columns alone."
         )
-        pictures.append(_picture("Which columns interact", words, heat))
+        yield "Which columns interact", words, heat
         pair = PairDisplay.from_estimator(model, X if here else None)
         pair.target = prediction_name(model, target)
         words = (
             f"The prediction over {' and '.join(pair.names)}, the strongest pair, with all other "
-            f"columns at {pair.reference}."
+            f"columns at {pair.reference}.{pair.points_are}"
         )
-        words += pair.points_are
-        pictures.append(_picture("The strongest pair", words, pair))
+        yield "The strongest pair", words, pair
     if found_pairs(model):
-        way = PairPathDisplay.from_report(model.pairs_)
+        path = PairPathDisplay.from_report(model.pairs_)
         words = (
             "How much each pair lowered the criterion, from the model without pairs to the one "
-            f"with all of them, and {way.measure} on the rows of the search."
+            f"with all of them, and {path.measure} on the rows of the search."
         )
-        pictures.append(_picture("The path to the pairs", words, way))
+        yield "The path to the pairs", words, path
     if here and X.shape[0] and model.fitted_.draws is None:
         one = ContributionDisplay.from_estimator(model, X)
         words = (
             f"What columns and pairs add to the {one.target} for the first row given, measured "
             f"from {one.reference}."
         )
-        pictures.append(_picture("One prediction", words, one))
+        yield "One prediction", words, one
     if model.rank_:
         spectrum = SpectrumDisplay.from_estimator(model)
-        words = (
-            "Eigenvalues of the low-rank part of M for standardised features."
-            + " Those inside the grey band could be noise." * bool(np.isfinite(spectrum.noise))
-        )
-        pictures.append(_picture("Spectrum", words, spectrum))
-    return pictures
+        words = "Eigenvalues of the low-rank part of M for standardised features."
+        band = " Those inside the grey band could be noise."
+        yield "Spectrum", words + band * bool(np.isfinite(spectrum.noise)), spectrum
 
 
-def _picture(heading: str, words: str, display: Any) -> Picture:
+def _picture(heading: str, words: str, display: Display) -> Picture:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

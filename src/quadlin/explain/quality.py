@@ -11,6 +11,10 @@ from quadlin.data import Source
 from quadlin.solve.lowrank.types import Status
 
 TRAINING = "on the fitted rows (training)"
+UNKNOWN = Message(
+    "not known without rows; {give}",
+    give=Phrase("give X and y to compute it", "see quadlin evaluate"),
+)
 
 
 class Quality(NamedTuple):
@@ -39,7 +43,7 @@ def quality_of(model: Any, X: Any = None, y: Any = None, sample_weight: Any = No
         quality = _of_the_fit(model)
         if quality is not None:
             return quality
-    return Quality(name, None, _unknown())
+    return Quality(name, None, UNKNOWN)
 
 
 def _of_the_fit(model: Any) -> Quality | None:
@@ -92,10 +96,3 @@ def _penalty(model: Any) -> float | None:
     squares += 2 * model.alpha_[1] * np.sum(((E.T @ E) * s) * ((E.T @ E) * s).T)
     penalty = float(units.target.scale**2 * squares / float(model.moments_.weight))
     return penalty if np.isfinite(penalty) else None
-
-
-def _unknown() -> str:
-    return Message(
-        "not known without rows; {give}",
-        give=Phrase("give X and y to compute it", "see quadlin evaluate"),
-    )

@@ -11,7 +11,7 @@ from quadlin.explain.effects import MOST_COLUMNS, Effects
 from quadlin.explain.page import model_page
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.quality import quality_of
-from quadlin.explain.summary import found_pairs, left_side, pairs_are_named, rank_of
+from quadlin.explain.tables import found_pairs, left_side, pairs_are_named, rank_of
 from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.fits.uncertainty import Uncertainty
 
@@ -69,13 +69,7 @@ def describe(
         if slopes[j] != 0
     ]
     interactions = [
-        {
-            "first": pair.first,
-            "second": pair.second,
-            "coefficient": pair.coefficient,
-            "strength": pair.strength,
-            "std_error": None if errors is None else pair.std_error,
-        }
+        pair._asdict() | ({"std_error": None} if errors is None else {})
         for pair in view.top(top, squares=True)
     ]
     quality = quality_of(model, X, y)
@@ -135,10 +129,7 @@ def _effects(model: Any, top: int, X: Any) -> dict[str, Any] | None:
         "rows": effects.rows,
         "reference": effects.reference,
         "columns": [{"column": e.first, "strength": e.strength} for e in effects.columns[:top]],
-        "pairs": [
-            {"first": e.first, "second": e.second, "strength": e.strength}
-            for e in effects.pairs[:top]
-        ],
+        "pairs": [effect._asdict() for effect in effects.pairs[:top]],
         "levels": [level._asdict() for level in effects.strongest_levels(top)],
         "are_centred": bool(model.fitted_.fields),
     }

@@ -1,24 +1,30 @@
 """The summary of a model: estimates, how sure they are, and how the fit went."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from math import isclose, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import is_classifier
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.losses import LINKED
 from quadlin.core.messages import Message, printable
 from quadlin.data.columns.names import shortened
-from quadlin.explain.pair_report import Pair
 from quadlin.explain.quality import Quality, quality_of
-from quadlin.explain.tables import frame_of, p_value, product_name, rank_words, text_table
-from quadlin.explain.terms import Term, Tests
+from quadlin.explain.tables import (
+    found_pairs,
+    frame_of,
+    left_side,
+    p_value,
+    pairs_are_named,
+    predicts_through_link,
+    product_name,
+    rank_of,
+    text_table,
+)
 from quadlin.solve.choose.linear_choice import leaves_mean
 from quadlin.solve.fits.status_advice import status_advice
-from quadlin.solve.fits.uncertainty import NORMAL
+from quadlin.solve.fits.uncertainty import NORMAL, standard_errors_of, two_sided
 
 SHOWN, SHOWN_PAIRS = 25, 10  # linear terms of a printed table, and pairs, by default
 PAIRS_ARE = "The estimate of a pair is the coefficient of the product x_i·x_j in {}."
@@ -45,6 +51,52 @@ FOUND_PAIRS_ARE = (
     "Some pairs were selected because they fit these rows, so their p-values are too small: see "
     "pairs_."
 )
+
+
+class Term(NamedTuple):
+    """One term of the model; what is not known is NaN."""
+
+    term: str
+    kind: str  # "intercept", "linear", "pair" of the low-rank part, "found pair" or "named pair"
+    first: str  # the feature, or the first of a pair
+    second: str  # the second of a pair
+    estimate: float
+    std_error: float
+    t: float
+    p: float  # two-sided, of Student's distribution
+    low: float  # of the interval
+    high: float
+
+    @property
+    def is_left_out(self) -> bool:
+        """Tell whether a linear term is zero without having been estimated."""
+        return self.kind == "linear" and self.estimate == 0 and not self.std_error > 0
+
+
+class Tests(NamedTuple):
+    """Tests and intervals by Student's distribution."""
+
+    left: float  # degrees of freedom
+    reach: float  # of intervals, in standard errors
+
+    @classmethod
+    def of(cls, left: float, level: float) -> "Tests":
+        """Return the tests with this many degrees of freedom, and intervals of this level."""
+        return cls(left, standard_errors_of(level, left))
+
+    def term(
+        self, name: str, kind: str, first: str, second: str, estimate: float, std_error: float
+    ) -> Term:
+        """Return a term with its test, where it has a standard error."""
+        if not std_error > 0:
+            if kind == "linear" and estimate == 0:
+                std_error = nan  # nothing was estimated
+            return Term(name, kind, first, second, estimate, std_error, nan, nan, nan, nan)
+        t = estimate / std_error
+        p, reach = two_sided(t, self.left), self.reach * std_error
+        return Term(
+            name, kind, first, second, estimate, std_error, t, p, estimate - reach, estimate + reach
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,19 +201,7 @@ def summary_of(
     return ModelSummary(terms, facts, quality, notes, level, statistic, shown)
 
 
-def found_pairs(model: Any) -> list[Pair]:
-    """Return the pairs that an estimator searched for and keeps, if it does."""
-    report = getattr(model, "pairs_", None)
-    return [] if report is None else list(report.pairs)
-
-
-def pairs_are_named(model: Any) -> bool:
-    """Tell whether the pairs beside the low-rank part are a list of the user, and no search's."""
-    pairs = model.get_params(deep=False).get("pairs")
-    return isinstance(pairs, Collection) and not isinstance(pairs, str)
-
-
-def _pairs(model: Any, top: int, tests: "Tests") -> list[Term]:
+def _pairs(model: Any, top: int, tests: Tests) -> list[Term]:
     """Return the strongest pairs and all found or named ones, by their coefficients in y."""
     view, searched = model.interactions_, {(p.first, p.second): p for p in found_pairs(model)}
     strongest = [(p.first, p.second) for p in view.top(top, squares=True)]
@@ -191,30 +231,6 @@ def _facts(model: Any, quality: Quality) -> dict[str, str]:
         facts["noise"] = "not known" if noise is None else f"{noise:.4g} (standard deviation)"
     advice = status_advice(model.status_, model.get_params(deep=False))
     return {**facts, "status": f"{model.status_.name}. {advice}"}
-
-
-def rank_of(model: Any) -> str:
-    """Return the rank of a fitted estimator, in words."""
-    pairs, features = len(found_pairs(model)), len(model.interactions_.names)
-    return rank_words(int(model.rank_), features, pairs, bool(model.alpha_[1]))
-
-
-def left_side(model: Any, target: str | None = None) -> str:
-    """Return what the formula is of: the target, the log-odds of a class, or the log of a mean."""
-    if is_classifier(model):
-        label = str(getattr(model, "label_", model.classes_[-1]))
-        return f"log-odds of {target} = {label}" if target else f"log-odds of {label!r}"
-    return f"log E[{target or 'y'}]" if predicts_through_link(model) else target or "y"
-
-
-def prediction_name(model: Any, target: str | None = None) -> str:
-    """Return what contributions sum to, in words: the log-odds of a class, or the prediction."""
-    return left_side(model, target) if predicts_through_link(model) else target or "prediction"
-
-
-def predicts_through_link(model: Any) -> bool:
-    """Tell whether a model is of log-odds, or of the logarithms of means, and not of targets."""
-    return bool(model.loss in LINKED)
 
 
 def _notes(model: Any, terms: list[Term]) -> list[str]:

@@ -8,8 +8,16 @@ import numpy as np
 
 from quadlin.data.columns.names import position_of
 from quadlin.explain.decomposition import Decomposition
-from quadlin.explain.drawing import Display, decimals, finish, plain, power_of, style_of
-from quadlin.explain.summary import prediction_name
+from quadlin.explain.drawing import (
+    Display,
+    decimals,
+    finish,
+    legend_columns,
+    plain,
+    power_of,
+    style_of,
+)
+from quadlin.explain.tables import prediction_name
 from quadlin.explain.whole_columns import WholeColumn, value_pairs
 
 GRID = 41  # points along a column of numbers
@@ -93,7 +101,8 @@ class PairDisplay(Display):
             if not pairs:
                 raise ValueError("The model has no interactions. Name two columns to plot.")
             columns = (pairs[0].first, pairs[0].second)
-        numbers = [_number_of(model, name) for name in columns]
+        names = [column.name for column in model.columns]
+        numbers = [position_of(names, name) for name in columns]
         numbers.sort(key=lambda i: len(model.columns[i].levels or ()))  # more levels: upwards
         first, second = (model.columns[i] for i in numbers)
         points = np.empty((0, 2)) if X is None else value_pairs(X, first, second)
@@ -109,21 +118,40 @@ class PairDisplay(Display):
     @property
     def size(self) -> tuple[float, float]:
         """Return the size of a figure of its own, in inches."""
-        words = isinstance(self.x[0], str) and isinstance(self.y[0], str)
-        return 4.8, max(3.7, 1.6 + 0.45 * len(self.y)) if words else 3.7
+        width, height = 4.8, 3.7
+        if self._is_table:
+            height = max(height, 1.6 + 0.45 * len(self.y))
+        elif self._has_lines:
+            labels = [plain(str(level)) for level in self.y]
+            height += 0.17 * -(-len(labels) // legend_columns(labels, width))
+        return width, height
 
     @property
     def points_are(self) -> str:
         """Return how the rows are shown, in words; "" without rows."""
         if not len(self.points):
             return ""
-        table = isinstance(self.x[0], str) and isinstance(self.y[0], str)
-        return " Numbers of rows are in brackets." if table else " Points are rows of the data."
+        rows = (
+            "Numbers of rows are in brackets" if self._is_table else "Points are rows of the data"
+        )
+        return f" {rows}."
+
+    @property
+    def _is_table(self) -> bool:
+        return isinstance(self.x[0], str)  # then the other column has levels, too
+
+    @property
+    def _has_lines(self) -> bool:
+        return isinstance(self.y[0], str) and not self._is_table
 
     def _draw(self, ax: Any) -> None:
         """Draw the surface, the lines or the table."""
-        words = [isinstance(axis[0], str) for axis in (self.x, self.y)]
-        (self._table if all(words) else self._lines if any(words) else self._surface)(ax)
+        if self._is_table:
+            self._table(ax)
+        elif self._has_lines:
+            self._lines(ax)
+        else:
+            self._surface(ax)
 
     def _surface(self, ax: Any) -> None:
         image = ax.contourf(self.x, self.y, self.prediction, levels=14, cmap="viridis")
@@ -145,8 +173,7 @@ class PairDisplay(Display):
             values = np.interp(here, np.asarray(self.x), self.prediction[i])
             dots = {"marker": marker, "markersize": size, "alpha": 0.4, "linestyle": "none"}
             ax.plot(here, values, color=style["color"], **dots)
-        self._finish(ax, self.target)
-        ax.legend(title=plain(self.names[1]), frameon=False, fontsize="small")
+        self._finish(ax, self.target, legend=True)
 
     def _table(self, ax: Any) -> None:
         image = ax.imshow(self.prediction, cmap="viridis", aspect="auto")
@@ -170,15 +197,10 @@ class PairDisplay(Display):
         self._finish(ax, self.names[1])
         ax.grid(False)
 
-    def _finish(self, ax: Any, y_label: str) -> None:
-        title = self.title or f"all other columns at {self.reference}"
-        finish(ax, plain(self.names[0]), plain(y_label), None, legend=False)
+    def _finish(self, ax: Any, y_label: str, legend: bool = False) -> None:
+        title, (first, second) = self.title or f"all other columns at {self.reference}", self.names
+        finish(ax, plain(first), plain(y_label), None, legend, plain(second))
         ax.set_title(plain(title, 70), fontsize="small")
-
-
-def _number_of(model: Decomposition, name: str) -> int:
-    names = [column.name for column in model.columns]
-    return position_of(names, name)
 
 
 class Axis(NamedTuple):

@@ -1,8 +1,11 @@
-"""Tables of what a model says: as frames for programs, as aligned text for people."""
+"""Words and tables for what a model says: frames for programs, aligned text for people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from sklearn.base import is_classifier
+
+from quadlin.core.losses import LINKED
 from quadlin.core.messages import printable
 
 
@@ -86,3 +89,39 @@ def rank_words(rank: int, features: int, pairs: int, penalised: bool) -> str:
 def eigenvalues_name(rank: int, features: int) -> str:
     """Return what to call the eigenvalues of a model, whose rank may be low or full."""
     return "eigenvalues" if rank == features > 1 else "eigenvalues of the low-rank part"
+
+
+def found_pairs(model: Any) -> list[Any]:
+    """Return the pairs that an estimator searched for and keeps, if it does."""
+    report = getattr(model, "pairs_", None)
+    return [] if report is None else list(report.pairs)
+
+
+def pairs_are_named(model: Any) -> bool:
+    """Tell whether the pairs beside the low-rank part are a list of the user, and no search's."""
+    pairs = model.get_params(deep=False).get("pairs")
+    return isinstance(pairs, Collection) and not isinstance(pairs, str)
+
+
+def rank_of(model: Any) -> str:
+    """Return the rank of a fitted estimator, in words."""
+    pairs, features = len(found_pairs(model)), len(model.interactions_.names)
+    return rank_words(int(model.rank_), features, pairs, bool(model.alpha_[1]))
+
+
+def left_side(model: Any, target: str | None = None) -> str:
+    """Return what the formula is of: the target, the log-odds of a class, or the log of a mean."""
+    if is_classifier(model):
+        label = str(getattr(model, "label_", model.classes_[-1]))
+        return f"log-odds of {target} = {label}" if target else f"log-odds of {label!r}"
+    return f"log E[{target or 'y'}]" if predicts_through_link(model) else target or "y"
+
+
+def prediction_name(model: Any, target: str | None = None) -> str:
+    """Return what contributions sum to, in words: the log-odds of a class, or the prediction."""
+    return left_side(model, target) if predicts_through_link(model) else target or "prediction"
+
+
+def predicts_through_link(model: Any) -> bool:
+    """Tell whether a model is of log-odds, or of the logarithms of means, and not of targets."""
+    return bool(model.loss in LINKED)

@@ -12,8 +12,15 @@ from quadlin.data.columns.label_sets import LabelSets
 from quadlin.data.sources.csv_text import REMEMBERED, Dialect
 from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
 from quadlin.estimators.rows.columns import Columns
-from quadlin.explain.pair_blocks import PairBlock
-from quadlin.explain.pair_report import DEVIANCE, VARIANCE, Exchange, Pair, PairReport, PathStep
+from quadlin.explain.pair_report import (
+    DEVIANCE,
+    VARIANCE,
+    Exchange,
+    Pair,
+    PairBlock,
+    PairReport,
+    PathStep,
+)
 from quadlin.export.parts import distinct
 from quadlin.solve.fields.gibbs import Draws
 from quadlin.solve.fits.uncertainty import Uncertainty
