@@ -19,9 +19,9 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.rank_climb import too_wide
 from quadlin.solve.fields.field_predict import field_model
-from quadlin.solve.fields.field_result import AUTO_RANK, BOUND_TOL, SWEEPS, kept
 from quadlin.solve.fields.running_levels import RunningLevels
 from quadlin.solve.fields.running_machine import LevelPlan, learned
+from quadlin.solve.fields.variational import AUTO_RANK, BOUND_TOL, SWEEPS, kept
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import Options, Problem, Record, Status, loss_unit
 from quadlin.solve.lowrank.whitening import Identity

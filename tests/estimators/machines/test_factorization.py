@@ -22,7 +22,7 @@ from quadlin import (
 )
 from quadlin.datasets import make_second_order
 from quadlin.solve.fields.field_machine import FieldMachine
-from quadlin.solve.fields.field_result import SWEEPS
+from quadlin.solve.fields.variational import SWEEPS
 
 USERS, ITEMS, NOISE = 200, 150, 0.8
 

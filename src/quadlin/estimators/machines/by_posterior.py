@@ -14,7 +14,7 @@ from quadlin.data.columns.grown_levels import joint, places, with_levels_of
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.tasks import BATCH_ELEMENTS, BATCH_PER_PARAMETER, Task
 from quadlin.estimators.rows.parameters import is_asked_for, is_auto, is_whole
-from quadlin.solve.fields.field_result import AUTO_RANK
+from quadlin.solve.fields.variational import AUTO_RANK
 from quadlin.stream.field_stream import FieldStream
 from quadlin.stream.stream import FIRST_ROWS, Stream
 

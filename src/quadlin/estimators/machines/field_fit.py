@@ -21,21 +21,20 @@ from quadlin.estimators.regression.tasks import Task
 from quadlin.estimators.rows.input_errors import check_row_count, check_weights, warn_of_target
 from quadlin.solve.choose.column_choice import left_to_columns
 from quadlin.solve.choose.rank_climb import too_wide
-from quadlin.solve.fields.evidence_share import evidence_share
 from quadlin.solve.fields.field_machine import FieldMachine, Sweep
 from quadlin.solve.fields.field_predict import field_model
-from quadlin.solve.fields.field_result import (
+from quadlin.solve.fields.field_rows import default_signs, may_follow
+from quadlin.solve.fields.field_table import FieldTable, evidence_share, field_table
+from quadlin.solve.fields.gibbs import Draws, draw
+from quadlin.solve.fields.variational import (
     AUTO_RANK,
     BOUND_TOL,
     NOISELESS,
     SWEEPS,
+    inferred,
     kept,
     penalties,
 )
-from quadlin.solve.fields.field_rows import default_signs, may_follow
-from quadlin.solve.fields.field_table import FieldTable, field_table
-from quadlin.solve.fields.gibbs import Draws, draw
-from quadlin.solve.fields.variational import inferred
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import FIXED, Record, Status
 from quadlin.solve.lowrank.whitening import Identity

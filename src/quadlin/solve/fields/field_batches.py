@@ -46,11 +46,8 @@ class Frame(NamedTuple):
         table = field_table(MemorySource(X, y, weight), among, Moments.of(X, weight), loose)
         if table is None:
             return None
-        entities, mean, scale = (
-            Structure.all_of(table.rows, among, columns),
-            table.mean,
-            table.scale,
-        )
+        entities = Structure.all_of(table.rows, among, columns)
+        mean, scale = table.mean, table.scale
         kept, beside = np.ones(len(columns), dtype=bool), None
         if table.beside is not None:
             at, slopes = table.beside.columns, table.beside.slopes
@@ -74,10 +71,7 @@ class Frame(NamedTuple):
         patterns = running.patterns
         patterns.resize((patterns.shape[0], len(columns)))
         parts = [patterns[part] for part in np.split(np.arange(patterns.shape[0]), ends)]
-        mean, scale = (
-            np.concatenate([running.mean, none]),
-            np.concatenate([running.scale, none + 1]),
-        )
+        mean, scale = np.append(running.mean, none), np.append(running.scale, none + 1)
         beside = None if running.beside is None else running.beside.renewed()
         return cls(entities, columns, mean, scale, tuple(parts), beside)
 

@@ -10,7 +10,7 @@ A sweep costs O((number of pairs of levels that meet)·k² + levels·k³) where 
 functions of two fields, else O(n·k²) per field. Memory: O(levels·k²) beside the rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -76,6 +76,11 @@ class FieldMachine:
     def n(self) -> float:
         """The number of rows."""
         return self.rows.n
+
+    def members(self) -> Iterator[tuple[Member, LevelMoments]]:
+        """Yield the members of all entities with their levels."""
+        for entity, levels in zip(self.rows.entities, self.levels, strict=True):
+            yield from zip(entity.members, levels, strict=True)
 
     def statistics(self, e: int) -> Statistics:
         """Return what the rows say about an entity, given the others."""
@@ -211,12 +216,7 @@ class FieldMachine:
 
     def _levels_of(self, group: int) -> list[LevelMoments]:
         """Return the levels of a group, member by member."""
-        return [
-            levels
-            for entity, members in zip(self.rows.entities, self.levels, strict=True)
-            for member, levels in zip(entity.members, members, strict=True)
-            if member.group == group
-        ]
+        return [levels for member, levels in self.members() if member.group == group]
 
     def _spread(self, group: int) -> tuple[int, np.ndarray]:
         """Return the number of levels of a group and Σ E(φ − μ)² per component."""
@@ -248,15 +248,20 @@ class FieldMachine:
 
         The last rows are the means of the fields, which stand for levels that were never seen.
         """
-        rows, d = self.rows, self.rows.n_columns
-        table = np.zeros((d + len(fields), len(self.signs) + 1))
-        of_first = {int(field[0]): d + i for i, field in enumerate(fields)}
-        for entity, members in zip(rows.entities, self.levels, strict=True):
-            for member, levels in zip(entity.members, members, strict=True):
-                table[member.columns] = levels.mean.T
-                if int(member.columns[0]) in of_first:
-                    table[of_first[int(member.columns[0])]] = self.means[member.group]
+        rows = self.rows
+        table = np.zeros((rows.n_columns + len(fields), len(self.signs) + 1))
+        for member, levels in self.members():
+            table[member.columns] = levels.mean.T
+        for row, group in self._unseen(fields):
+            table[row] = self.means[group]
         return rows.shift + rows.scale * self.b, table * self._units()
+
+    def _unseen(self, fields: Sequence[np.ndarray]) -> Iterator[tuple[int, int]]:
+        """Yield the row of the table and the group of an unseen level of each field."""
+        of_first = {int(field[0]): i for i, field in enumerate(fields, self.rows.n_columns)}
+        for member, _ in self.members():
+            if int(member.columns[0]) in of_first:
+                yield of_first[int(member.columns[0])], member.group
 
     def _units(self) -> np.ndarray:
         """Return what turns (w, v) into the target's units (K,)."""
@@ -269,14 +274,10 @@ class FieldMachine:
 
         It has the spread of the levels of its field, which the mean of the field lacks.
         """
-        drawn, d = table.copy(), self.rows.n_columns
-        of_first = {int(field[0]): d + i for i, field in enumerate(fields)}
-        for entity in self.rows.entities:
-            for member in entity.members:
-                if int(member.columns[0]) in of_first:
-                    spread = self._units() / np.sqrt(self.precisions[member.group].mean)
-                    z = self.rng.standard_normal(len(spread))
-                    drawn[of_first[int(member.columns[0])]] += spread * z
+        drawn = table.copy()
+        for row, group in self._unseen(fields):
+            spread = self._units() / np.sqrt(self.precisions[group].mean)
+            drawn[row] += spread * self.rng.standard_normal(len(spread))
         return drawn
 
     def centred(self, table: np.ndarray) -> np.ndarray:

@@ -72,12 +72,10 @@ def factor_sums(
 
 def _parts(layout: Layout, d: int) -> list[np.ndarray]:
     """Return the columns of each entity, unseen levels of its fields included."""
-    of_first = {int(field[0]): d + i for i, field in enumerate(layout.fields)}
-    parts = []
-    for part in layout.parts:
-        unseen = [of_first[int(j)] for j in part if int(j) in of_first]
-        parts.append(np.concatenate([part, unseen]).astype(int))
-    return parts
+    return [
+        np.concatenate([part, [d + i for i in fields]]).astype(int)
+        for part, fields in _with_fields(layout)
+    ]
 
 
 def _with_unseen(X: Any, fields: Sequence[np.ndarray]) -> csr_matrix:

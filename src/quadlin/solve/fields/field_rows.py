@@ -46,14 +46,14 @@ class Member(NamedTuple):
             return values
         if not self.is_field:
             return np.asarray(values.sum(axis=-1, keepdims=True))
-        m, L = len(self.level), len(self.columns)
-        selection = csr_matrix((np.ones(m), (self.level, np.arange(m))), shape=(L, m))
-        flat = selection @ values.reshape(-1, m).T
-        return np.asarray(flat.T).reshape(*values.shape[:-1], L)
+        return summed(values, self.level, len(self.columns))
 
-    def average(self, values: np.ndarray) -> np.ndarray:
-        """Return the means over patterns (m,) of each level (L,), 0 where it has none."""
-        return np.asarray(self.total(values) / np.maximum(self.total(np.ones(len(values))), 1))
+
+def summed(values: np.ndarray, group: np.ndarray, size: int) -> np.ndarray:
+    """Return the sums of (…, m) over the members of each of `size` groups (…, size)."""
+    m = len(group)
+    selection = csr_matrix((np.ones(m), (group, np.arange(m))), shape=(size, m))
+    return np.asarray(selection @ values.reshape(-1, m).T).T.reshape(*values.shape[:-1], size)
 
 
 class Entity(NamedTuple):

@@ -11,14 +11,15 @@ and :math:`\mu` is drawn or solved for with the levels integrated out. Sampling 
 inference differ in one thing: whether the rest has a covariance. All arrays keep the levels last.
 """
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix
 from scipy.special import digamma, gammaln
 
 from quadlin.core.compiled_levels import gathered, takes_levels
-from quadlin.solve.fields.field_rows import Member
+from quadlin.solve.fields.field_rows import Member, summed
 from quadlin.solve.fields.field_sums import LevelMoments, Statistics
 from quadlin.solve.fields.level_systems import (
     covariances,
@@ -80,92 +81,69 @@ def evidence(stats: Statistics, rest: np.ndarray, member: Member) -> tuple[np.nd
     return member.total(member.x**2 * G), member.total(member.x * remainder(G, h, rest))
 
 
-def marginal(stats: Statistics, noise: float, precision: np.ndarray) -> Statistics:
-    """Return what the rows say about the rest of an entity, its key's levels integrated out.
+@dataclass(frozen=True)
+class MarginalEvidence:
+    """What the rows say about a member at noise one, the key of its entity integrated out.
 
     A key's level takes up most of what the other members of its pattern could say. Given it, they
-    would hardly move; without it, G becomes Λ − ΛP⁻¹Λ and h becomes αΛP⁻¹h, at noise one.
+    would hardly move.
     """
-    factors = factorised(stats.G, stats.h, noise, precision)
-    G = covariances(factors.factor)
-    G *= -(precision[:, None] * precision)[:, :, None]
-    G[np.arange(len(G)), np.arange(len(G))] += precision[:, None]
-    h = precision[:, None] * solved(factors.factor, noise * stats.h)
-    return Statistics(G, h, stats.rest)
 
-
-class MarginalEvidence:
-    """What the rows say about a member at noise one, the key of its entity integrated out."""
-
-    def __init__(
-        self, stats: Statistics, key: Member, noise: float, precision: np.ndarray, mean: np.ndarray
-    ) -> None:
-        self.stats, self.key, self.noise = stats, key, noise
-        self.precision, self.mean = precision, mean
-        self._marginal: Statistics | None = None
+    stats: Statistics
+    key: Member
+    noise: float
+    precision: np.ndarray  # of the key's group
+    mean: np.ndarray
 
     def of(self, member: Member, rest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return A and r; `rest` (K, p) is the entity without the member and without the key."""
         if self.key.level is not None:
-            args = (self.key, self.noise, self.precision, self.mean)
-            return shared_evidence(self.stats, rest, member, *args)
-        if self._marginal is None:
-            self._marginal = marginal(self.stats, self.noise, self.precision)
-        rest = rest[:, member.where] + self.mean[:, None]
-        return evidence(self._marginal, rest, member)
+            return self._of_several(member, rest, self.key.level)
+        return evidence(self._of_one_each, rest[:, member.where] + self.mean[:, None], member)
 
+    @cached_property
+    def _of_one_each(self) -> Statistics:
+        """Return G and h where a level of the key has one pattern: Λ − ΛP⁻¹Λ and αΛP⁻¹h."""
+        stats, precision = self.stats, self.precision
+        factors = factorised(stats.G, stats.h, self.noise, precision)
+        G = covariances(factors.factor)
+        G *= -(precision[:, None] * precision)[:, :, None]
+        G[np.arange(len(G)), np.arange(len(G))] += precision[:, None]
+        h = precision[:, None] * solved(factors.factor, self.noise * stats.h)
+        return Statistics(G, h, stats.rest)
 
-def shared_evidence(
-    stats: Statistics, rest: np.ndarray, member: Member, key: Member, noise: float,
-    precision: np.ndarray, mean: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    r"""Return A and r of a member at noise one, where levels of the key have several patterns.
+    def _of_several(
+        self, member: Member, rest: np.ndarray, key_level: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        r"""Return A and r where levels of the key have several patterns.
 
-    The key is integrated out: with :math:`P_l = \alpha \sum G_p + \Lambda`,
-    :math:`B_l = \alpha \sum x_p G_p` and
-    :math:`D_l = \alpha \sum (h_p - G_p\,\text{rest}_p) + \Lambda\mu` over the patterns of a level l
-    of the key,
+        With :math:`P_l = \alpha \sum G_p + \Lambda`, :math:`B_l = \alpha \sum x_p G_p` and
+        :math:`D_l = \alpha \sum (h_p - G_p\,\text{rest}_p) + \Lambda\mu` over the patterns of a
+        level l of the key,
 
-    .. math:: A = \alpha \sum x_p^2 G_p - \sum_l B_l P_l^{-1} B_l, \qquad
-              r = \alpha \sum x_p (h_p - G_p\,\text{rest}_p) - \sum_l B_l P_l^{-1} D_l.
-
-    `rest` (K, p) is the entity without the member and without the key.
-    """
-    assert key.level is not None
-    where, K = member.where, len(precision)
-    its = key.level[where]
-    levels, of_level = np.unique(its, return_inverse=True)
-    at = np.flatnonzero(np.isin(key.level, levels))  # the other patterns of these levels too
-    all_of_level = np.searchsorted(levels, key.level[at])
-    gap = noise * (stats.h[:, at] - np.einsum("abp,bp->ap", stats.G[:, :, at], rest[:, at]))
-    D = _summed(gap, all_of_level, len(levels)) + (precision * mean)[:, None]
-    P = _summed(noise * stats.G[:, :, at], all_of_level, len(levels))
-    P[np.arange(K), np.arange(K)] += precision[:, None]
-    B = _summed(noise * member.x * stats.G[:, :, where], of_level.ravel(), len(levels))
-    factor = inverse_cholesky(P)
-    half = np.einsum("abl,bcl->acl", factor, B)  # L⁻¹B, so that BP⁻¹B is its square
-    A, r = evidence(stats, rest[:, where], member)
-    lost = np.einsum("bal,bcl->acl", half, half)
-    lost_r = np.einsum("bal,bl->al", half, np.einsum("abl,bl->al", factor, D))
-    if member.is_field:
-        assert member.level is not None
-        of_member = np.empty(len(levels), dtype=int)
+        .. math:: A = \alpha \sum x_p^2 G_p - \sum_l B_l P_l^{-1} B_l, \qquad
+                  r = \alpha \sum x_p (h_p - G_p\,\text{rest}_p) - \sum_l B_l P_l^{-1} D_l.
+        """
+        G, h, _ = self.stats
+        where, K = member.where, len(self.precision)
+        levels, of_level = np.unique(key_level[where], return_inverse=True)
+        at = np.flatnonzero(np.isin(key_level, levels))  # the other patterns of these levels too
+        group, L = np.searchsorted(levels, key_level[at]), len(levels)
+        gap = self.noise * (h[:, at] - np.einsum("abp,bp->ap", G[:, :, at], rest[:, at]))
+        D = summed(gap, group, L) + (self.precision * self.mean)[:, None]
+        P = summed(self.noise * G[:, :, at], group, L)
+        P[np.arange(K), np.arange(K)] += self.precision[:, None]
+        B = summed(self.noise * member.x * G[:, :, where], of_level.ravel(), L)
+        factor = inverse_cholesky(P)
+        half = np.einsum("abl,bcl->acl", factor, B)  # L⁻¹B, so that BP⁻¹B is its square
+        A, r = evidence(self.stats, rest[:, where], member)
+        lost = np.einsum("bal,bcl->acl", half, half)
+        lost_r = np.einsum("bal,bl->al", half, np.einsum("abl,bl->al", factor, D))
+        # A level of the key has the same level of the member in all its patterns.
+        of_member = np.empty(L, dtype=int)
         of_member[of_level.ravel()] = member.level
-        L = len(member.columns)
-        return (
-            noise * A - _summed(lost, of_member, L),
-            noise * r - _summed(lost_r, of_member, L),
-        )
-    return noise * A - lost.sum(axis=-1, keepdims=True), noise * r - lost_r.sum(
-        axis=-1, keepdims=True
-    )
-
-
-def _summed(values: np.ndarray, group: np.ndarray, size: int) -> np.ndarray:
-    """Return the sums of (…, m) over the members of each of `size` groups (…, size)."""
-    m = len(group)
-    selection = csr_matrix((np.ones(m), (group, np.arange(m))), shape=(size, m))
-    return np.asarray(selection @ values.reshape(-1, m).T).T.reshape(*values.shape[:-1], size)
+        inner = member._replace(level=of_member)
+        return self.noise * A - inner.total(lost), self.noise * r - inner.total(lost_r)
 
 
 def at_patterns(member: Member, levels: LevelMoments) -> LevelMoments:

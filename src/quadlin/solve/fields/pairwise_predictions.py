@@ -8,7 +8,7 @@ because only products of a column of one side with a column of the other involve
 predictions are one matrix product of thin factors.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -73,13 +73,8 @@ def sides_of_draws(
 ) -> tuple[Callable[[Any], Side], Callable[[Any], Side]]:
     """Return the same for the mean over draws, whose factors stand side by side."""
     layout, S = draws.layout, len(draws.tables)
-    shared = [
-        part
-        for part in layout.parts
-        if all(
-            np.isin(part, one_side).any() for one_side in features
-        )  # no products within an entity
-    ]
+    # Of entities with columns on both sides, which have no products within them.
+    shared = [p for p in layout.parts if all(np.isin(p, side).any() for side in features)]
 
     def side(columns: np.ndarray, X: Any, last: bool) -> Side:
         inner, table = _of_side(layout, draws.centred, columns)
@@ -88,10 +83,8 @@ def sides_of_draws(
         factors = [factor_sums(X, inner, table)]
         factors += [factor_sums(X, inner, table, among=part) for part in within]
         if last:
-            factors = [
-                factors[0] * (draws.signs / S),
-                *(f * (-draws.signs / S) for f in factors[1:]),
-            ]
+            weight = draws.signs / S
+            factors = [factors[0] * weight, *(f * -weight for f in factors[1:])]
         else:
             alone = alone + draws.intercepts.mean()
         return Side(alone, np.concatenate([f.reshape(len(f), -1) for f in factors], axis=1))
@@ -137,16 +130,12 @@ def best_pairs(
     -----
     Memory: the factors of all items, and blocks of `SCORES` scores and `FACTORS` factors.
     """
+    step = max(1, min(1024, FACTORS // max(1, items.factor.shape[1])))
     parts = [
         _best_of_block(start, left(users[start : start + step]), items, n, excluded)
-        for start, step in _steps(users.shape[0], items.factor.shape[1])
+        for start in range(0, users.shape[0], step)
     ]
     return Best(*(np.concatenate(each) for each in zip(*parts, strict=True)))
-
-
-def _steps(rows: int, width: int) -> Iterator[tuple[int, int]]:
-    step = max(1, min(1024, FACTORS // max(1, width)))
-    return ((start, step) for start in range(0, rows, step))
 
 
 def _best_of_block(start: int, users: Side, items: Side, n: int, excluded: Any) -> Best:

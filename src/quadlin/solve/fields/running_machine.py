@@ -13,16 +13,15 @@ from scipy.sparse import csr_matrix, vstack
 
 from quadlin.core.chunks import MemorySource
 from quadlin.core.losses import FLATTEST, curvature, log_odds, probability
-from quadlin.solve.fields.evidence_share import evidence_share
 from quadlin.solve.fields.field_batches import Batch, Frame, complete
 from quadlin.solve.fields.field_machine import FieldMachine
-from quadlin.solve.fields.field_result import NOISELESS, penalties
 from quadlin.solve.fields.field_rows import FieldRows, default_signs
 from quadlin.solve.fields.field_sums import Statistics, joined, unpacked
+from quadlin.solve.fields.field_table import evidence_share
 from quadlin.solve.fields.level_posterior import Gamma
 from quadlin.solve.fields.loose_columns import LooseColumns, RunningSlopes
 from quadlin.solve.fields.running_levels import RunningLevels
-from quadlin.solve.fields.variational import inferred, sweeps
+from quadlin.solve.fields.variational import NOISELESS, inferred, penalties, sweeps
 
 
 class LevelPlan(NamedTuple):
@@ -209,9 +208,8 @@ def _kept(
     stats = [machine.statistics(e) for e in range(len(rows.entities))]
     slots, patterns = batch.slots, frame.patterns
     table = np.empty((len(frame.columns), K))
-    for entity, members in zip(rows.entities, machine.levels, strict=True):
-        for member, levels in zip(entity.members, members, strict=True):
-            table[member.columns] = levels.mean.T
+    for member, levels in machine.members():
+        table[member.columns] = levels.mean.T
     joint = csr_matrix(vstack(patterns))
     first, second = penalties(machine)
     return RunningLevels(

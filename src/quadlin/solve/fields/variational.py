@@ -1,4 +1,4 @@
-"""Variational inference of a machine on fields, after some sweeps of a sampler.
+"""Variational inference of a machine on fields, after some sweeps of a sampler, and its result.
 
 The bound of the log evidence has a local optimum without products, to which inference goes from
 small factors and from large ones if there are few rows per level, even where products explain most
@@ -9,14 +9,23 @@ itself, so inference begins with some sweeps of one and follows the bound from t
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
+from quadlin.core.model import Model, with_rank
+from quadlin.core.units import Units
 from quadlin.solve.fields.field_machine import FieldMachine, Sweep
 
 EXPLORED = 45  # sweeps of a sampler
 HELD = 5  # of these, with factors of a given size: free ones shrink before they point anywhere
 HELD_PRECISION = 4.0  # of these factors, in units of the target's variance
+AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do not need vanish
+NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions
+NOISELESS = 0.01  # standard deviations of y: with so little noise least squares needs no penalty
+SMALLEST = 1e-12  # of a prior variance, where a component vanishes
+SWEEPS = 8  # that count as one of the `max_iter` steps; Gauss–Newton takes some twelve passes
+BOUND_TOL = 10.0  # times `tol`: the rise of the bound per row and sweep that is too little to go on
 
 
 def inferred(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tuple[Sweep, bool]]:
@@ -44,3 +53,30 @@ def sweeps(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tuple
         if converged:
             return
         before = line.bound
+
+
+def kept(model: Model, units: Units, chooses_rank: bool, size: float = 1.0) -> Model:
+    """Return a model in the dtype of the units, without negligible components if it may choose.
+
+    `size` is the standard deviation of what was fitted, in these units.
+    """
+    if chooses_rank:
+        model = with_rank(model, int(np.sum(np.abs(model.s) > NEGLIGIBLE * size)))
+    dtype = units.scale.dtype
+    arrays = {name: getattr(model, name).astype(dtype) for name in ("U", "s", "w")}
+    return replace(model, free=units.free, **arrays)
+
+
+def penalties(machine: FieldMachine) -> tuple[float, float]:
+    """Return the penalties of w and M that the precisions of the two largest fields come to.
+
+    A ridge weighs the coefficient of a one-hot column by its standard deviation, 1/√levels.
+    """
+    noise = 1 / float(machine.noise.mean)
+    keys = [entity.members[-1] for entity in machine.rows.entities[:2]]
+    precisions = [machine.precisions[key.group].mean for key in keys]
+    roots = [len(key.columns) ** 0.5 for key in keys]
+    on_w = sum(root * precision[0] for root, precision in zip(roots, precisions, strict=True)) / 2
+    products = float(np.sum(1 / (precisions[0][1:] * precisions[1][1:])))
+    on_M = roots[0] * roots[1] / max(products, SMALLEST)
+    return noise * float(on_w), noise * on_M

@@ -10,6 +10,7 @@ and zeros on it; the zeros are known here and not estimated, so that the unknown
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,26 @@ class Sensed:
     def predict(self, A: Any, B: Any) -> np.ndarray:
         """Return aᵀMb + c of each pair of rows."""
         return np.asarray((A @ self.U) * (B @ self.V) @ self.s + self.intercept)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of rows with their targets and weights, and whether a constant belongs to the model."""
+
+    A: Any
+    B: Any
+    y: np.ndarray
+    weight: np.ndarray
+    constant: bool
+
+    @cached_property
+    def n_distinct(self) -> int:
+        """Return how many of them measure something different."""
+        return distinct_rows(self.A, self.weight, self.B)
+
+    def rows(self, at: np.ndarray) -> "Pairs":
+        """Return some of them."""
+        return Pairs(self.A[at], self.B[at], self.y[at], self.weight[at], self.constant)
 
 
 @dataclass(frozen=True)
@@ -147,35 +168,25 @@ def sense(
 ) -> Sensed:
     """Find M of a rank that is given, or of the one that predicts rows held out best, and c."""
     rng = np.random.default_rng(seed)
-    n = distinct_rows(A, weight, B)
     unit = typical_size(np.abs(y), weight, effort.robust) or 1.0
-    y = y / unit  # so that no square overflows, in single precision either
+    # In units of the targets no square overflows, in single precision either.
+    pairs = Pairs(A, B, y / unit, weight, constant)
     if rank is None:
-        rank = chosen_rank(A, B, y, weight, effort, rng, constant)
-    sensed = _sensed(A, B, y, weight, rank, effort, rng, n, constant)
+        rank = chosen_rank(pairs, effort, rng)
+    sensed = _sensed(pairs, rank, effort, rng)
     history = tuple(replace(record, loss=record.loss * unit**2) for record in sensed.history)
     s, intercept = sensed.s * unit, sensed.intercept * unit
     return replace(sensed, s=s, intercept=intercept, history=history)
 
 
-def _sensed(
-    A: Any,
-    B: Any,
-    y: np.ndarray,
-    weight: np.ndarray,
-    rank: int,
-    effort: Effort,
-    rng: np.random.Generator,
-    n: int,
-    constant: bool,
-) -> Sensed:
-    """Find M of a rank from targets of size 1, n of the measurements being different."""
-    left, right = (conditioned(X, weight, True, rng) for X in (A, B))
-    rank = min(rank, left.width, right.width)
-    majority = Majority.of(n, rank * (left.width + right.width - rank) + constant)
+def _sensed(pairs: Pairs, rank: int, effort: Effort, rng: np.random.Generator) -> Sensed:
+    """Find M of a rank from targets of size 1."""
+    left, right = (conditioned(X, pairs.weight, True, rng) for X in (pairs.A, pairs.B))
+    rank, n = min(rank, left.width, right.width), pairs.n_distinct
+    majority = Majority.of(n, rank * (left.width + right.width - rank) + pairs.constant)
     counted = replace(right, counter=left.counter)
-    unit = constant / float(np.sqrt(rank * np.sum(weight)))
-    problem = BilinearProblem(left, counted, y, weight, majority, unit)
+    unit = pairs.constant / float(np.sqrt(rank * np.sum(pairs.weight)))
+    problem = BilinearProblem(left, counted, pairs.y, pairs.weight, majority, unit)
 
     def same(Z: np.ndarray, other: np.ndarray) -> bool:
         (P, Q), (R, S) = problem.split(Z), problem.split(other)
@@ -207,32 +218,23 @@ def _starts(
             steps = MIXED_STEPS
 
 
-def chosen_rank(
-    A: Any,
-    B: Any,
-    y: np.ndarray,
-    weight: np.ndarray,
-    effort: Effort,
-    rng: np.random.Generator,
-    constant: bool,
-) -> int:
+def chosen_rank(pairs: Pairs, effort: Effort, rng: np.random.Generator) -> int:
     """Return the rank whose fit of four fifths of the rows predicts the others best."""
-    counting = rng.permutation(np.flatnonzero(weight > 0))
-    new, old = np.split(counting, [int(HELD_OUT * len(counting))])
+    counting = rng.permutation(np.flatnonzero(pairs.weight > 0))
+    new, old = map(pairs.rows, np.split(counting, [int(HELD_OUT * len(counting))]))
     tol, n_starts = max(effort.tol, ROUGHLY), min(2, effort.n_starts)
     effort, best, least, rank = replace(effort, n_starts=n_starts, tol=tol), 1, np.inf, 0
-    d, e = A.shape[1], B.shape[1]
-    kept = (A[old], B[old], y[old], weight[old])
-    n = distinct_rows(kept[0], kept[3], kept[1])
+    d, e = pairs.A.shape[1], pairs.B.shape[1]
     while rank < min(d, e, best + PATIENCE):
         rank += 1
-        if rank > 1 and n < ROWS_PER_UNKNOWN * rank * (d + e - rank):
+        if rank > 1 and old.n_distinct < ROWS_PER_UNKNOWN * rank * (d + e - rank):
             break
-        sensed = finished(_sensed(*kept, rank, effort, rng, n, constant))
-        error = held_out_error(sensed.predict(A[new], B[new]) - y[new], weight[new], effort.robust)
+        sensed = finished(_sensed(old, rank, effort, rng))
+        residual = sensed.predict(new.A, new.B) - new.y
+        error = held_out_error(residual, new.weight, effort.robust)
         if error < BETTER * least:
             best, least = rank, error
-        if error <= NOTHING * held_out_error(y[new], weight[new], effort.robust):
+        if error <= NOTHING * held_out_error(new.y, new.weight, effort.robust):
             break
     return best
 

@@ -126,10 +126,6 @@ def conditioned(
 
 def _scaled(plain: Measurements, weight: np.ndarray, rng: np.random.Generator) -> Measurements:
     """Scale columns to one size, estimated by E v∘(AᴴΩA v) for random signs v, and norm 1."""
-
-    def gram(measure: Measurements, v: np.ndarray) -> np.ndarray:
-        return measure.adjoint(weight * measure.forward(v))
-
     diagonal = np.zeros(plain.width)
     for _ in range(PROBES):
         signs = rng.choice([-1.0, 1.0], size=plain.width)
@@ -149,7 +145,7 @@ def _scaled(plain: Measurements, weight: np.ndarray, rng: np.random.Generator) -
         B=~unseen / np.sqrt(np.maximum(diagonal, LEAST_COLUMN * mean)),
         zero_columns=int(np.count_nonzero(unseen)),
     )
-    return replace(level, B=level.B / np.sqrt(_norm(lambda v: gram(level, v), level.random(rng))))
+    return replace(level, B=level.B / np.sqrt(_norm(level, weight, level.random(rng))))
 
 
 def _tried(
@@ -203,11 +199,11 @@ def distinct_rows(A: Any, weight: np.ndarray, *others: Any) -> int:
     return len(np.unique(np.hstack(columns)[weight > 0], axis=0))
 
 
-def _norm(apply: Callable[[np.ndarray], np.ndarray], v: np.ndarray) -> float:
-    """Return the largest eigenvalue of a positive operator, by power iteration."""
+def _norm(measure: Measurements, weight: np.ndarray, v: np.ndarray) -> float:
+    """Return the largest eigenvalue of (AB)ᴴΩAB, by power iteration."""
     size = 0.0
     for _ in range(POWER_STEPS):
-        v = apply(v)
+        v = measure.adjoint(weight * measure.forward(v))
         size = float(np.linalg.norm(v))
         if not size > 0:
             break

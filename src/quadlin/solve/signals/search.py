@@ -83,18 +83,14 @@ def best_of(
                 break
         assert best is not None
         if not best.exact:
-            best = _continued(best, search(problem, best.z, effort))
+            ended = search(problem, best.z, effort)
+            best = replace(ended, history=joined(best.history, ended.history))
             finished(best)
     except KeyboardInterrupt:
         if best is None:
             raise
         return replace(best, status=Status.interrupted)
     return best if agreed or best.exact else replace(best, status=Status.ambiguous)
-
-
-def _continued(first: StartEnd, then: StartEnd) -> StartEnd:
-    """Return the second search with the path of both."""
-    return replace(then, history=joined(first.history, then.history))
 
 
 def joined(first: tuple[Record, ...], then: tuple[Record, ...]) -> tuple[Record, ...]:
@@ -105,9 +101,12 @@ def joined(first: tuple[Record, ...], then: tuple[Record, ...]) -> tuple[Record,
     return (*first, *(replace(record, step=steps + record.step) for record in then[1:]))
 
 
-def least_squares(problem: SearchProblem, z: np.ndarray, effort: Effort) -> StartEnd:
-    """Go to the optimum of Σ ω r²."""
-    total, weight = float(np.sum(problem.weight)), problem.weight
+def least_squares(
+    problem: SearchProblem, z: np.ndarray, effort: Effort, weight: np.ndarray | None = None
+) -> StartEnd:
+    """Go to the optimum of Σ ω r², with the weights of the problem or others."""
+    weight = problem.weight if weight is None else weight
+    total = float(np.sum(weight))
     eps = float(np.finfo(z.dtype).eps)
     nothing = (ROUNDED * eps) ** 2 * float(weight @ problem.y**2)
     method = levenberg(problem.linearise, z, weight, effort.tol, nothing, effort.max_iter)
@@ -160,33 +159,6 @@ class Majority:
 ALL_ROWS = Majority(1.0, 1.0)
 
 
-@dataclass(frozen=True)
-class Reweighted:
-    """A problem whose rows were weighted anew."""
-
-    base: SearchProblem
-    weight: np.ndarray
-
-    @property
-    def y(self) -> np.ndarray:
-        """Return the targets of the problem."""
-        return self.base.y
-
-    @property
-    def walks(self) -> Walks:
-        """Return the passes over the rows of the problem."""
-        return self.base.walks
-
-    @property
-    def majority(self) -> Majority:
-        """Return the majority of the problem."""
-        return self.base.majority
-
-    def linearise(self, z: np.ndarray) -> LinearisedResidual:
-        """Return the residual of the problem."""
-        return self.base.linearise(z)
-
-
 def huber(problem: SearchProblem, z: np.ndarray, effort: Effort) -> StartEnd:
     """Go to an optimum of Huber's loss by reweighted least squares, without gross errors.
 
@@ -212,7 +184,7 @@ def huber(problem: SearchProblem, z: np.ndarray, effort: Effort) -> StartEnd:
         ):
             reached = replace(reached, status=Status.converged)
             break
-        reached = least_squares(Reweighted(problem, given * factor), z, brief)
+        reached = least_squares(problem, z, brief, given * factor)
         z, history = reached.z, joined(history, reached.history)
         if reached.status is Status.interrupted:
             exact = False
