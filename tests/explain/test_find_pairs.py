@@ -360,11 +360,11 @@ def test_summaries_and_pages_tell_pairs_from_products_as_wholes():
     assert "selected because they fit" not in text  # nobody has searched for them
     assert alone.summary().to_frame()["kind"].tolist()[-1] == "named pair"
     page = report_page(alone, X, y, None, 5)
-    assert "were named to be in the model" in page
-    assert "a search took" not in page
+    assert "were added to the model by name" in page
+    assert "a search added" not in page
     searched = SecondOrderRegressor(rank=0, alpha=0, pairs=3).fit(X, y)
     assert "selected because they fit" in str(searched.summary())
-    assert "a search took" in report_page(searched, X, y, None, 5)
+    assert "a search added" in report_page(searched, X, y, None, 5)
     assert searched.summary().to_frame()["kind"].tolist()[-1] == "found pair"
     frame = pd.DataFrame({"x": X[:, 0], "city": np.where(X[:, 1] > 0, "Oslo", "Rome")})
     y = X[:, 0] * (X[:, 1] > 0) + X[:, 2]

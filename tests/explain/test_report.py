@@ -50,7 +50,7 @@ def test_a_report_says_what_the_model_is_and_how_it_was_validated(page):
         "measured from the mean of the fitted rows",
         "over the 200 rows given",
         "lowers the prediction",
-        "that of the product x_i·x_j",
+        "multiplies the product x_i·x_j",
         "differences from their mean over the fitted rows",
     ):
         assert " ".join(words.split()) in " ".join(text.split()), words

@@ -103,16 +103,11 @@ class ConvergenceDisplay(Display):
                 step = "post" if self.stepwise else None
                 fill = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
                 ax.fill_between(x, low, high, step=step, **fill)
-        _limit(ax, self.curves, self.limits)
+        low, high = self.limits
+        values = np.concatenate([np.ravel(y) for _, y in self.curves.values()])
+        values = values[np.isfinite(values)]
+        if low is not None and (values < low).any():
+            ax.set_ylim(bottom=low)
+        if high is not None and (values > high).any():
+            ax.set_ylim(top=high)
         finish(ax, self.x_label, self.y_label, self.title)
-
-
-def _limit(ax: Any, curves: Mapping[str, Any], limits: tuple[float | None, float | None]) -> None:
-    """Keep to the limits where the curves go beyond them."""
-    low, high = limits
-    values = np.concatenate([np.ravel(y) for _, y in curves.values()])
-    values = values[np.isfinite(values)]
-    if low is not None and len(values) and values.min() < low:
-        ax.set_ylim(bottom=low)
-    if high is not None and len(values) and values.max() > high:
-        ax.set_ylim(top=high)

@@ -70,20 +70,16 @@ def _outliers(state: FitState, rows: int, findings: RowFindings | None, loss: st
     """
     if loss not in ("squared", "huber"):
         return []
-    extreme = rows >= MANY_ROWS and float(state.target.phi[0]) > rows / FEW_ROWS
-    heavy = findings is not None and findings.heavy
-    if not extreme and not heavy:
-        return []
-    line = "outliers: a handful of rows have extreme targets."
     if findings is not None and findings.heavy:
-        numbers = ", ".join(map(str, findings.heavy))
-        share = findings.heavy_share
-        which = f"row{'s' * (len(findings.heavy) > 1)} {numbers}"
+        share, s = findings.heavy_share, "s" * (len(findings.heavy) > 1)
+        which = f"row{s} {', '.join(map(str, findings.heavy))}"
         line = f"outliers: {share:.0%} of the squared error comes from {which} (counted from 0)."
-    if loss == "huber":
-        return [line]
-    advice = Message("Check them, or use {loss=huber}.")
-    return [Message.joined([line, advice])]
+    elif rows >= MANY_ROWS and float(state.target.phi[0]) > rows / FEW_ROWS:
+        line = "outliers: a handful of rows have extreme targets."
+    else:
+        return []
+    advice = [] if loss == "huber" else [Message("Check them, or use {loss=huber}.")]
+    return [Message.joined([line, *advice])]
 
 
 def _errors(findings: RowFindings | None, state: FitState, automatic: bool) -> list[str]:
@@ -99,9 +95,9 @@ def _errors(findings: RowFindings | None, state: FitState, automatic: bool) -> l
         return [line]
     worse = " It is worse than the mean of the targets." if outside > sd else ""
     gap = f"The difference is overfitting.{worse}"
+    advice: str = Message("Use {alpha=auto} to choose the penalties.")
     if automatic:
-        return [Message.joined([line, gap, "Leave out features that do not matter, or add rows."])]
-    advice = Message("Use {alpha=auto} to choose the penalties.")
+        advice = "Leave out features that do not matter, or add rows."
     return [Message.joined([line, gap, advice])]
 
 
@@ -182,19 +178,15 @@ def _rows(rows: int, effective: float, dof: int, penalised: bool, low_rank: bool
     ratio = effective / max(dof, 1)
     weighted = f" (effectively {effective:.0f}, by their weights)" if effective < rows else ""
     line = f"rows: {rows}{weighted} for {dof} parameters, {ratio:.1f} each."
-    if ratio < 1 and not penalised:
-        advice = Message(
-            "Too few to determine them: use {alpha=auto}, or {fewer}.",
-            fewer=Message("lower {rank=}") if low_rank else "fewer features",
-        )
-        return [Message.joined([line, advice])]
-    if ratio < 4 and not penalised:
-        advice = Message(
-            "Few when there is noise: use {alpha=auto}, or {cv}.",
-            cv=Phrase("SecondOrderRegressorCV", Option("cv", True)),
-        )
-        return [Message.joined([line, advice])]
-    return [line]
+    if ratio >= 4 or penalised:
+        return [line]
+    if ratio < 1:
+        fewer = Message("lower {rank=}") if low_rank else "fewer features"
+        advice = Message("Too few to determine them: use {alpha=auto}, or {fewer}.", fewer=fewer)
+    else:
+        cv = Phrase("SecondOrderRegressorCV", Option("cv", True))
+        advice = Message("Few when there is noise: use {alpha=auto}, or {cv}.", cv=cv)
+    return [Message.joined([line, advice])]
 
 
 def _rank(

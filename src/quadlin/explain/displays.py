@@ -52,7 +52,7 @@ class PhaseTransitionDisplay(Display):
 
     @classmethod
     def from_trials(cls, x: Any, y: Any, success: Any, **labels: Any) -> Self:
-        """Take one entry a trial: where it was made, and whether it succeeded."""
+        """Take one entry per trial: where it was made, and whether it succeeded."""
         x, y, success = np.asarray(x), np.asarray(y), np.asarray(success, dtype=float)
         columns, rows = np.unique(x), np.unique(y)
         table = np.full((len(rows), len(columns)), np.nan)

@@ -69,14 +69,9 @@ class Effects:
 
         `second` is an empty text for a column alone.
         """
-        effects = [*self.columns, *self.pairs]
-        return frame_of(
-            {
-                "first": [effect.first for effect in effects],
-                "second": [effect.second or "" for effect in effects],
-                "strength": [effect.strength for effect in effects],
-            }
-        )
+        effects = [effect._replace(second=effect.second or "") for effect in self.columns]
+        rows = [*effects, *self.pairs]
+        return frame_of({name: [getattr(e, name) for e in rows] for name in Effect._fields})
 
     def strongest_levels(self, top: int) -> list[LevelEffect]:
         """Return some levels by falling effect; each column has a share of them.

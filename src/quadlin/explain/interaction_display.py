@@ -29,7 +29,7 @@ LEAST = 4  # places along the axis of a spectrum, so that a bar alone is not a w
 
 @dataclass
 class InteractionDisplay(Display):
-    """How strongly the columns that interact most do so, in units of y.
+    """The strongest interactions between columns, in units of y.
 
     Parameters
     ----------

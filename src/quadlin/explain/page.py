@@ -141,8 +141,8 @@ it adds to the prediction, over {{ effects.rows }}. It is measured from {{ effec
 {% endfor %}
 {% if effects.levels %}
 <h2>Levels of categories</h2>
-<p class="note">What a level adds alone, measured from {{ effects.reference }}, with the share of
-the fitted rows that have it. A label of a column of lists is measured from rows without it.</p>
+<p class="note">What each level adds alone, measured from {{ effects.reference }}, and the share of
+the fitted rows that have it. Labels of a column of lists are measured from rows without them.</p>
 {{ legend("raises the prediction", "lowers the prediction") }}
 {{ table("terms", effects.levels, [("level", "name", ""), ("effect", "effect", "{:+.4g}"),
    ("of rows", "share", "{:.1%}")], "effect", "level ") }}
@@ -180,27 +180,28 @@ the fitted rows that have it. A label of a column of lists is measured from rows
 
 WORDS = {
     "pairs": (
-        "A coefficient is that of the product x_i·x_j in the prediction. Its strength is the same "
-        "for features of standard deviation 1, so that features of different units can be compared."
+        "The coefficient multiplies the product x_i·x_j in the prediction. The strength is the "
+        "coefficient for features of standard deviation 1, so that features with different units "
+        "can be compared."
     ),
     "found_pairs": (
-        "Products that a search took into the model beside its low-rank part, in the order of "
-        "entry, each with the coefficient of the pair alone; the coefficients of interactions "
-        "further down are those of products as wholes. They were chosen because they fit these "
-        "rows, so weak ones look stronger than they are. "
+        "Products that a search added to the model beside its low-rank part, in order of entry, "
+        "each with the coefficient of the pair alone. The table of interactions below has the "
+        "coefficients of whole products. The pairs were chosen because they fit these rows, so "
+        "weak ones look stronger than they are. "
     ),
     "named_pairs": (
-        "Products that were named to be in the model beside its low-rank part, each with the "
-        "coefficient of the pair alone; the coefficients of interactions further down are those "
-        "of products as wholes. "
+        "Products that were added to the model by name beside its low-rank part, each with the "
+        "coefficient of the pair alone. The table of interactions below has the coefficients of "
+        "whole products. "
     ),
     "shares": (
-        "The share is by how much R² (of labels: "
-        "the explained deviance) would fall without the pair. Standard errors are robust (HC3)."
+        "The share is how much R² (for labels, the explained deviance) would fall without the "
+        "pair. Standard errors are robust (HC3)."
     ),
     "linear": (
-        "A slope is by how much the prediction rises with a feature where all columns have the "
-        "means of the fitted rows. Its strength is the same for one standard deviation."
+        "The slope is how much the prediction rises per unit of a feature, with all columns at "
+        "the means of the fitted rows. The strength is the rise per standard deviation."
     ),
     "levels": f" {LEVELS_ARE}",
 }

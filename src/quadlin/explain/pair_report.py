@@ -1,5 +1,6 @@
 """The report of a search for pairs: the pairs, their standard errors, and the path to them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -148,14 +149,13 @@ class PairReport:
         return lines
 
     def _notes(self) -> list[str]:
-        first, last = self.path[0].r2, self.path[-1].r2
-        notes = [
-            f"{self.measure} {first:.3f} without pairs"
-            + (f", {last:.3f} with them" * bool(self.pairs))
-        ]
+        def compared(values: Sequence[float]) -> str:
+            with_pairs = f", {values[-1]:.3f} with them" if self.pairs else ""
+            return f"{self.measure} {values[0]:.3f} without pairs{with_pairs}"
+
+        notes = [compared([step.r2 for step in self.path])]
         if self.validated is not None:
-            words = f"On rows left out: {self.measure} {self.validated[0]:.3f} without pairs"
-            notes.append(words + f", {self.validated[-1]:.3f} with them" * bool(self.pairs))
+            notes.append(f"On rows left out: {compared(self.validated)}")
         if self.n_rows_fitted is not None:
             notes.append(
                 f"In this stream the search used the first {self.n_rows:,} rows; "
@@ -176,7 +176,7 @@ class PairReport:
             notes.append(f"The search ended at its limit of {len(self.path) - 1} pairs.")
         if self.low_rank:
             notes.append(
-                "Many features still interact a little beside these pairs: "
-                "SecondOrderRegressor learns such a quadratic part of low rank."
+                "Beside these pairs, many features still interact weakly. SecondOrderRegressor "
+                "learns such a quadratic part of low rank."
             )
         return notes

@@ -54,8 +54,8 @@ def _displays(model: Any, X: Any, target: str | None) -> Iterator[tuple[str, str
         heat = InteractionDisplay.from_estimator(model, X, columns=COLUMNS)
         words = (
             f"Strength of each pair of columns: the standard deviation, over {heat.rows}, of what "
-            "the pair adds to the prediction. A sign is that of the coefficient of the product of "
-            "two columns of numbers. Grey cells are columns alone."
+            "the pair adds to the prediction. For two columns of numbers, the sign is that of the "
+            "coefficient of their product. Grey cells are columns alone."
         )
         yield "Which columns interact", words, heat
         pair = PairDisplay.from_estimator(model, X if here else None)

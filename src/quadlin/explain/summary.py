@@ -44,8 +44,8 @@ OF_LEVELS = (
     "has its difference from the other levels, with its standard error."
 )
 NO_LINES_ARE = (
-    "The chosen penalty leaves nothing of the linear terms, as left-out rows are predicted no "
-    "better with them. The standard errors show how large they might be nevertheless."
+    "The chosen penalty shrinks all linear terms to zero, because left-out rows are predicted no "
+    "better with them. The standard errors show how large the terms might still be."
 )
 FOUND_PAIRS_ARE = (
     "Some pairs were selected because they fit these rows, so their p-values are too small: see "
@@ -147,24 +147,14 @@ class ModelSummary:
         terms = [term for term in self.terms if not term.is_left_out]
         linear = [term for term in terms if term.kind == "linear"]
         hidden = {id(term) for term in linear[self.shown :]}
-        shown = [term for term in terms if id(term) not in hidden]
-        tail = f"{(1 - self.level) / 2:.4g}", f"{(1 + self.level) / 2:.4g}"
-        head = [
-            "",
-            "estimate",
-            *(["std error", self.statistic, "p", f"[{tail[0]}", f"{tail[1]}]"] * sure),
-        ]
+        low, high = f"[{(1 - self.level) / 2:.4g}", f"{(1 + self.level) / 2:.4g}]"
+        head = ["", "estimate", "std error", self.statistic, "p", low, high]
         rows = []
-        for a in shown:
-            cells = [
-                f"{a.std_error:.3g}",
-                f"{a.t:.2f}",
-                p_value(a.p),
-                f"{a.low:.4g}",
-                f"{a.high:.4g}",
-            ]
-            rows.append([a.term, f"{a.estimate:+.4g}", *(cells if sure else [])])
-        lines = text_table(head, rows)
+        for a in (term for term in terms if id(term) not in hidden):
+            interval = f"{a.low:.4g}", f"{a.high:.4g}"
+            tests = [f"{a.std_error:.3g}", f"{a.t:.2f}", p_value(a.p), *interval]
+            rows.append([a.term, f"{a.estimate:+.4g}", *(tests if sure else [])])
+        lines = text_table(head if sure else head[:2], rows)
         if hidden:
             what = f"{len(hidden):,} weaker linear term{'s' * (len(hidden) > 1)}"
             lines.append(f"and {what}; to_frame() has all of them")

@@ -4,7 +4,7 @@ import importlib.util
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
@@ -42,7 +42,9 @@ def started(
         place = (str(results.folder), results.size)
         return pool.submit(_in_worker, study.name, task, *place, device).result
     except RuntimeError as error:  # a worker died, of memory for example
-        return partial(_raise, error)
+        failed: Future[Part] = Future()
+        failed.set_exception(error)
+        return failed.result
 
 
 def run_task(study: Study, task: Task, results: Results, device: str) -> Part:
@@ -58,15 +60,8 @@ def run_task(study: Study, task: Task, results: Results, device: str) -> Part:
 
 
 def _in_worker(name: str, task: Task, folder: str, size: str, device: str) -> Part:
-    return run_task(studies()[name], task, Results(Path(folder), size, _say_nothing), device)
-
-
-def _raise(error: Exception) -> Part:
-    raise error
-
-
-def _say_nothing(line: str) -> None:
-    pass
+    results = Results(Path(folder), size, say=lambda line: None)
+    return run_task(studies()[name], task, results, device)
 
 
 @contextmanager

@@ -134,8 +134,8 @@ class Results:
         path.rename(aside)
         self.moved.append(aside)
         self.say(
-            f"{path.name} in {str(path.parent)!r} is damaged: it is kept as {aside.name}, and "
-            "its content is made again."
+            f"{path.name} in {str(path.parent)!r} is damaged. It is kept as {aside.name}, and its "
+            "results are computed again."
         )
 
     def is_combined(self, study: Study, tasks: Sequence[Task]) -> bool:

@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from quadlin.core.messages import Message, Option
@@ -138,17 +137,14 @@ def _run_study(
             advance(study.name)
         outcome.complete.append(study.name)
         return []
-    waiting: list[Callable[[], Part]] = []
-    for task in tasks:
-        part = results.read(study.name, task)
-        if part is not None:
-            waiting.append(partial(_same, part))
-        else:
-            waiting.append(started(study, task, results, device, pool))
+    waiting = [
+        results.read(study.name, task) or started(study, task, results, device, pool)
+        for task in tasks
+    ]
     parts: list[Part] = []
     for result in waiting:
         try:
-            parts.append(result())
+            parts.append(result if isinstance(result, Part) else result())
         except ImportError as error:
             outcome.left[study.name] = f"not run here. {error}"
         except SolverError as error:
@@ -180,10 +176,6 @@ def _combined(
         outcome.left[study.name] = f"its rows do not make one table: {error!r}"
         return [error]
     return []
-
-
-def _same(part: Part) -> Part:
-    return part
 
 
 def _checked_jobs(jobs: int | None, size: str, device: str) -> int:

@@ -77,26 +77,27 @@ class Settings:
         except ValueError:
             number = 0.0
         if not 2 <= number < 1e9:
-            advice = (
-                "{option} must be a number of rows such as 20000, or a multiple of kd such as "
-                "30kd, not {rows!r}."
-            )
-            raise SettingError(Message(advice, option=Option("rows"), rows=rows))
+            rows = "a number of rows such as 20000, or a multiple of kd such as 30kd"
+            raise self._refused("rows", rows)
         return int(number)
+
+    def _refused(self, name: str, needed: str) -> SettingError:
+        text = "{option} must be {needed}, not {value!r}."
+        return SettingError(
+            Message(text, option=Option(name), needed=needed, value=getattr(self, name))
+        )
 
     def check(self, features: int | None = None, rank: int | None = None) -> None:
         """Refuse settings that are not valid; `features` and `rank` replace those not set here."""
         for name in ("features", "rank", "trials", "iterations"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                text = "{option} must be at least 1, not {value}."
-                raise SettingError(Message(text, option=Option(name), value=value))
+                raise self._refused(name, "at least 1")
         d, k = self.features or features, self.rank or rank
         if d is not None and k is not None and k > d:
             raise SettingError(f"The rank ({k}) must not exceed the number of features ({d}).")
         if self.noise is not None and not 0 <= self.noise < float("inf"):
-            text = "{option} must be a number ≥ 0, not {value}."
-            raise SettingError(Message(text, option=Option("noise"), value=self.noise))
+            raise self._refused("noise", "a number ≥ 0")
         self.rows_for(d or 1, k or 1)
         try:
             if self.distribution is not None:

@@ -70,7 +70,7 @@ def test_coefficients_that_the_choice_leaves_out_may_be_small_effects():
         covered.append((frame["low"] < w) & (w < frame["high"]))
         if np.allclose(model.coef_, 0, atol=1e-6):
             means += 1
-            assert "leaves nothing of the linear terms" in str(model.summary())
+            assert "shrinks all linear terms to zero" in str(model.summary())
     assert means > 10
     # The share of 300 coefficients is 95% ± 2.6%; with standard errors of zero it was 37%.
     assert np.mean(covered) > 0.9

@@ -151,9 +151,10 @@ def verdict(frame: Frame) -> Verdict:
     ).replace("-", "−")
     off = [name for name, held in checks.items() if not held]
     words = (
-        "Means of n independent terms must fall so. What the measurement adds is that the means "
-        "are those of the lemmas, diagonals and skewness included, once the errata are corrected "
-        "(κ∘w on the diagonal of A′(Xᵀw)/n): with a wrong mean the deviation would level off. "
+        "Means of n independent terms must fall at this rate. What the measurement adds is that "
+        "the means are those of the lemmas, diagonals and skewness included, once the errata are "
+        "corrected (κ∘w on the diagonal of A′(Xᵀw)/n): with a wrong mean the deviation would level "
+        "off. "
     )
     words += f"Away from it: {joined(off)}." if off else "None levels off."
     return Verdict(measured, verdict_of(checks), words)

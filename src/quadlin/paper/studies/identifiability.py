@@ -154,7 +154,7 @@ def verdict(frame: Frame) -> Verdict:
     )
     words = (
         f"{hidden:g} direction per feature is hidden: diag M trades against w and b, because "
-        "z² = 1 + κz, and only w + κ∘diag M is a number that any data can tell. "
+        "z² = 1 + κz, and data determine only w + κ∘diag M. "
         if checks["one direction per feature is hidden"]
         else f"{least(two_valued, 'hidden'):g} to {hidden:g} directions per feature are hidden. "
     )
@@ -172,7 +172,7 @@ def verdict(frame: Frame) -> Verdict:
         else "Nothing was recovered in every draw. "
     )
     words += (
-        'Asked for such a diagonal (diagonal="free") the estimator refuses, and says why. '
+        'With diagonal="free" the estimator refuses to model such a diagonal and explains why. '
         if least(two_valued, "refused") == 1.0
         else "The estimator does not always refuse to model such a diagonal. "
     )

@@ -86,7 +86,7 @@ def verdict(frame: Frame) -> Verdict:
     words = (
         "Masks take two values, so the features are not τ-MIP, yet without a linear part the "
         "square x² = x (or 1) is not lost in w, and the sensed matrix predicts exactly. For ±1 "
-        "masks only the trace of the diagonal is seen, and low rank tells the rest. The rows are "
-        "reused; the introduction's question is whether a nonconvex method can do it at all."
+        "masks only the trace of the diagonal is seen, and the low rank determines the rest. The "
+        "rows are reused; the introduction asks whether a nonconvex method can do it at all."
     )
     return Verdict(measured, verdict_of(checks), words)

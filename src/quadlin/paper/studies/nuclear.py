@@ -184,7 +184,7 @@ def verdict(frame: Frame) -> Verdict:
         "which rules out the paper's d = 1000."
     )
     if never:
-        words += f" At none of the numbers of rows tried is it found by {joined(never)}."
+        words += f" No number of rows tried was enough for {joined(never)}."
     if not np.isfinite(need["convex"]):
         return Verdict(measured, "no", words)
     holds = "yes" if ratio > 1 and need["polished"] <= need["convex"] else "in part"

@@ -92,8 +92,9 @@ def verdict(frame: Frame) -> Verdict:
         few = rows[rows["n"] == rows["n"].min()]
         ranges[mode] = (float(few["ratio"].mean()), float(few["fair"].mean()))
     words = (
-        f"1 is the least an unbiased estimator can have. {sum(checks.values())} of {len(checks)} "
-        f"means are within {NEAR} of it at the most rows. With the fewest rows tried the fit is at "
+        "1 is the smallest ratio that an unbiased estimator can have. "
+        f"{sum(checks.values())} of {len(checks)} means are within {NEAR} of it at the most rows. "
+        "With the fewest rows tried the fit is at "
         f"{ranges['batch'][0]:.2f}, of which random rows alone explain {ranges['batch'][1]:.2f}, "
         f"and the stream at {ranges['stream'][0]:.2f} ({ranges['stream'][1]:.2f}). A stream sees "
         "each row once, after a first batch that is fitted as a table; what it pays above the "

@@ -106,13 +106,13 @@ def verdict(frame: Frame) -> Verdict:
         + (
             f"Signs cost: {joined(slower)}. "
             if slower
-            else "Signs cost nothing: the moments know them from the first estimate on. "
+            else "Signs cost nothing: the first moment estimate already has them. "
         )
     )
     words += (
-        f"A model held positive, which every classical factorization machine is, leaves at least "
-        f"{left.min():.2f} of the variance of a signed M, and that is no fault of its solver: the "
-        f"function is not in it. On a positive M it is at {fitting.median():.0e}."
+        f"A model with a positive M, such as any classical factorization machine, cannot represent "
+        f"a signed one: whatever its solver, it leaves at least {left.min():.2f} of the variance. "
+        f"On a positive M its NMSE is {fitting.median():.0e}."
         if left.min() > POOR
         else f"A positive model left {left.min():.1g} of the variance in one draw: no failure."
     )

@@ -141,7 +141,7 @@ def verdict(frame: Frame) -> Verdict:
         f"The authors' iteration pays for it: at τ = {least:g} its excess risk is "
         f"{median('plain risk', least):.3g} times σ²·dof/n, against "
         f"{median('plain risk', most):.2g} at τ = {most:g}. The guarded step and the polished fit "
-        "divide by nothing, because low rank tells the diagonal where the moments do not: "
+        "divide by nothing, because the low rank determines the diagonal where the moments do not: "
         f"{median('guarded risk', least):.3g} and {median('polished risk', least):.3g}. "
         + " ".join(
             f"Without noise {METHODS[m].name} is "

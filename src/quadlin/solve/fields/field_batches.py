@@ -35,7 +35,7 @@ class Frame(NamedTuple):
         fields: Sequence[np.ndarray],
         loose: bool,
     ) -> "Frame | None":
-        """Return that of a first batch without its patterns; None for rows that have no machine.
+        """Return the frame of a first batch, without its patterns; None for rows without a machine.
 
         With `loose` there may be columns that follow no field.
         """
@@ -60,7 +60,7 @@ class Frame(NamedTuple):
 
     @classmethod
     def after(cls, running: RunningLevels, X: csr_matrix, fields: Sequence[np.ndarray]) -> "Frame":
-        """Return that of earlier batches, with the columns that are new in this one."""
+        """Return the frame of earlier batches, with the columns that are new in this one."""
         seen = np.flatnonzero(X.getnnz(axis=0))
         new = np.setdiff1d(seen, running.places)
         levels = np.isin(new, np.concatenate(fields))

@@ -105,7 +105,7 @@ class FieldMachine:
         self.state = [certain(theta) for theta in self.state]
 
     def hold_factors(self, precision: float) -> None:
-        """Give the factors a precision until the next sweep ends."""
+        """Fix the precision of the factors until the next sweep ends."""
         for group, gamma in enumerate(self.precisions):
             mean = np.concatenate([gamma.mean[:1], np.full(len(self.signs), precision)])
             self.precisions[group] = Gamma(gamma.shape, gamma.shape / mean)

@@ -82,17 +82,17 @@ class RunningSlopes(NamedTuple):
         return np.asarray((X[:, self.columns].toarray() - self.mean) * self.scale)
 
     def renewed(self) -> "RunningSlopes":
-        """Return those with the slopes of all rows so far."""
+        """Return them with the slopes of all rows so far."""
         ridge = RIDGE * np.eye(len(self.slopes))
         return self._replace(slopes=np.linalg.solve(self.gram + ridge, self.score))
 
     def fed(self, Z: np.ndarray, left: np.ndarray, weight: np.ndarray) -> "RunningSlopes":
-        """Return those with the sums of more rows; `left` is what the machine leaves of y."""
+        """Add the sums of more rows; `left` is what the machine leaves of y."""
         weighted = weight[:, None] * Z
         return self._replace(gram=self.gram + Z.T @ weighted, score=self.score + left @ weighted)
 
     def problem(self, d: int, taken: np.ndarray) -> bool:
-        """Tell whether values from a file cannot be right."""
+        """Tell whether values read from a file are invalid."""
         columns = self.columns
         inside = columns.dtype.kind == "i" and bool(np.isin(columns, np.arange(d)).all())
         unique = len(np.unique(columns)) == len(columns) > 0 and not np.isin(columns, taken).any()

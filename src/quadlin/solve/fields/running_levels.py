@@ -137,7 +137,7 @@ class RunningLevels:
         return replace(self, entities=entities, columns=places[self.columns], beside=beside)
 
     def problem(self, d: int, fields: Sequence[np.ndarray]) -> str | None:
-        """Return what cannot be right about values that were read from a file."""
+        """Return what is invalid in values read from a file; None if nothing is."""
         D, K, P = len(self.columns), self.table.shape[1], self.h.shape[1]
         numbers = sorted(number for entity in self.entities for number in entity.fields)
         followers = [j for entity in self.entities for j in entity.followers]

@@ -151,19 +151,19 @@ def _scaled(plain: Measurements, weight: np.ndarray, rng: np.random.Generator) -
 def _tried(
     product: Callable[[np.ndarray], np.ndarray], v: np.ndarray, name: str, shape: tuple[int, int]
 ) -> np.ndarray:
-    """Return a product with an operator that may be wrong, or say what is wrong with it."""
+    """Return a product with an operator, or explain what is wrong with the operator."""
     try:
         result = product(v)
     except NO_LENGTH as error:
         raise ValueError(
-            f"The operator's {name} failed: {error}. For its shape it has to take a vector of "
+            f"The operator's {name} failed: {error}. By its shape, it must take a vector of "
             f"{shape[1]} entries and return one of {shape[0]}."
         ) from error
     count = int(np.count_nonzero(~np.isfinite(result)))
     if count:
         raise ValueError(
             f"The operator's {name} returned NaN or infinity in {count} of {result.size} entries "
-            "for a vector of finite numbers. Every entry of A has to be finite."
+            "for a vector of finite numbers. Every entry of A must be finite."
         )
     return result
 
@@ -172,9 +172,9 @@ def _check_adjoint(size: float, product: complex) -> None:
     """Refuse products that do not belong together: v·Aᴴ(ΩAv) is the size of √Ω·Av squared."""
     if not abs(product - size) <= LOOSE * size:
         raise ValueError(
-            "The operator's rmatvec is not the conjugate transpose of its matvec: v·Aᴴ(A v) is "
-            f"{product:.4g} for some v, and the square of the size of A v {size:.4g}. Conjugate, "
-            "transpose, and divide by the same number in both."
+            "The operator's rmatvec is not the conjugate transpose of its matvec: for some v, "
+            f"v·Aᴴ(A v) is {product:.4g}, but the squared norm of A v is {size:.4g}. Conjugate and "
+            "transpose in rmatvec, and scale both by the same number."
         )
 
 

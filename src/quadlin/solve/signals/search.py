@@ -94,7 +94,7 @@ def best_of(
 
 
 def joined(first: tuple[Record, ...], then: tuple[Record, ...]) -> tuple[Record, ...]:
-    """Return the path of a search and of the one that went on from its end."""
+    """Return the path of a search together with that of its continuation."""
     if not first:
         return then
     steps = first[-1].step
