@@ -16,7 +16,6 @@ from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.fits.uncertainty import Uncertainty
 
 REGRESSIONS = ("squared", "huber")
-FOUND_PAIR = ("first", "second", "coefficient", "std_error", "t", "p", "share", "order")
 
 
 def report_page(model: Any, X: Any, y: Any, target: str | None, top: int) -> str:
@@ -52,22 +51,7 @@ def describe(
         renders its own way.
     """
     law, view = model.fitted_.law, model.interactions_
-    names, sd = view.names, np.sqrt(to_numpy(model.moments_.var))
-    coef, slopes = to_numpy(model.coef_).astype(float), mean_slopes(model)
     errors = None if law is None or math.isnan(law.noise) else mean_slope_errors(model)
-    strength = slopes * sd
-    order = np.argsort(-np.abs(strength), kind="stable")[:top]
-    linear = [
-        {
-            "feature": names[j],
-            "slope": float(slopes[j]),
-            "strength": float(strength[j]),
-            "std_error": None if errors is None else float(errors[j]),
-            "coefficient": float(coef[j]),
-        }
-        for j in order.tolist()
-        if slopes[j] != 0
-    ]
     interactions = [
         pair._asdict() | ({"std_error": None} if errors is None else {})
         for pair in view.top(top, squares=True)
@@ -81,7 +65,7 @@ def describe(
         "target": target,
         "formula": f"{_bracketed(left_side(model, target))} = b + xᵀw + xᵀMx",
         "rows": model.n_samples_seen_,
-        "features": len(names),
+        "features": len(view.names),
         "rank": model.rank_,
         "rank_in_words": rank_of(model),
         "alpha": list(model.alpha_),
@@ -96,10 +80,8 @@ def describe(
         "advice": status_advice(model.status_, model.get_params(deep=False)),
         "std_errors": None if errors is None else _kind_of_errors(model, law),
         "interactions": interactions,
-        "linear": linear,
-        "found_pairs": [
-            {name: getattr(pair, name) for name in FOUND_PAIR} for pair in found_pairs(model)
-        ],
+        "linear": _strongest_slopes(model, errors, top),
+        "found_pairs": [pair._asdict() for pair in found_pairs(model)],
         "pairs_are_named": pairs_are_named(model),
         "effects": _effects(model, top, X),
         "history": [
@@ -107,6 +89,24 @@ def describe(
         ],
         "diagnosis": model.diagnose(),
     }
+
+
+def _strongest_slopes(model: Any, errors: np.ndarray | None, top: int) -> list[dict[str, Any]]:
+    names, coef = model.interactions_.names, to_numpy(model.coef_).astype(float)
+    slopes = mean_slopes(model)
+    strength = slopes * np.sqrt(to_numpy(model.moments_.var))
+    order = np.argsort(-np.abs(strength), kind="stable")[:top]
+    return [
+        {
+            "feature": names[j],
+            "slope": float(slopes[j]),
+            "strength": float(strength[j]),
+            "std_error": None if errors is None else float(errors[j]),
+            "coefficient": float(coef[j]),
+        }
+        for j in order.tolist()
+        if slopes[j] != 0
+    ]
 
 
 def _bracketed(words: str) -> str:

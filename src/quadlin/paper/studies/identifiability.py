@@ -126,44 +126,31 @@ def figures(frame: Frame) -> Mapping[str, Any]:
 
 def verdict(frame: Frame) -> Verdict:
     """Say what is lost on two-valued features, and what is not."""
-    two_valued = frame[frame["case"] != "Gaussian"]
-    control = frame[frame["case"] == "Gaussian"]
-
-    def most(part: Frame, quantity: str) -> float:
-        return float(part[part["quantity"] == quantity]["value"].max())
-
-    def least(part: Frame, quantity: str) -> float:
-        return float(part[part["quantity"] == quantity]["value"].min())
-
-    lost = least(two_valued, "diagonal") > LOST
-    seen = {q: most(two_valued, q) <= EXACT for q in ("prediction", "off_diagonal", "folded")}
-    hidden = most(two_valued, "hidden")
-    twin = most(two_valued, "twin_prediction")
+    gaussian = frame["case"] == "Gaussian"
+    control, two_valued = (
+        frame[rows].groupby("quantity")["value"] for rows in (gaussian, ~gaussian)
+    )
+    least, most = two_valued.min(), two_valued.max()
     checks = {
-        "the diagonal is lost": lost,
-        "twins predict alike": twin < 1e-10,
-        "one direction per feature is hidden": hidden == least(two_valued, "hidden") == 1.0,
-        "Gaussian features hide nothing": most(control, "hidden") == 0.0,
+        "the diagonal is lost": bool(least["diagonal"] > LOST),
+        "twins predict alike": bool(most["twin_prediction"] < 1e-10),
+        "one direction per feature is hidden": bool(most["hidden"] == least["hidden"] == 1.0),
+        "Gaussian features hide nothing": bool(control.max()["hidden"] == 0.0),
     }
-    worst = {q: most(two_valued, q) for q in QUANTITIES}
     measured = (
         "On two-valued features the largest relative errors are "
-        + joined(f"{worst[q]:.1g} for {label}" for q, label in QUANTITIES.items())
-        + f"; models that differ in M by at least {least(two_valued, 'twin_parameters'):.2f} of it "
-        f"predict alike within {twin:.0e}."
+        + joined(f"{most[q]:.1g} for {label}" for q, label in QUANTITIES.items())
+        + f"; models that differ in M by at least {least['twin_parameters']:.2f} of it "
+        f"predict alike within {most['twin_prediction']:.0e}."
     )
     words = (
-        f"{hidden:g} direction per feature is hidden: diag M trades against w and b, because "
+        f"{most['hidden']:g} direction per feature is hidden: diag M trades against w and b, as "
         "z² = 1 + κz, and data determine only w + κ∘diag M. "
         if checks["one direction per feature is hidden"]
-        else f"{least(two_valued, 'hidden'):g} to {hidden:g} directions per feature are hidden. "
+        else f"{least['hidden']:g} to {most['hidden']:g} directions per feature are hidden. "
     )
-    names = {
-        "prediction": "predictions",
-        "off_diagonal": "M off its diagonal",
-        "folded": "that sum",
-    }
-    kept = [names[q] for q, held in seen.items() if held]
+    names = QUANTITIES | {"folded": "that sum"}
+    kept = [names[q] for q in ("prediction", "off_diagonal", "folded") if most[q] <= EXACT]
     words += (
         f"What is not lost: {', '.join(kept)}, even where the diagonal is not that of a low-rank "
         "matrix. So the paper's assumption of an M without diagonal is needed to name one of the "
@@ -173,8 +160,8 @@ def verdict(frame: Frame) -> Verdict:
     )
     words += (
         'With diagonal="free" the estimator refuses to model such a diagonal and explains why. '
-        if least(two_valued, "refused") == 1.0
+        if least["refused"] == 1.0
         else "The estimator does not always refuse to model such a diagonal. "
     )
-    words += f"On Gaussian features the diagonal is found within {most(control, 'diagonal'):.0e}."
+    words += f"On Gaussian features the diagonal is found within {control.max()['diagonal']:.0e}."
     return Verdict(measured, verdict_of(checks), words)

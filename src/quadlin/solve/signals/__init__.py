@@ -3,3 +3,10 @@
 Imports `fits` and `lowrank`.
 Gives the estimators `PhaseRetriever` and `MatrixSensing` their solvers.
 """
+
+# From top to bottom:
+#   phase, second_look  a signal from squares of products, and what it leaves of y
+#   bilinear            a matrix from products aᵀMb
+#   search              several starts, by least squares or Huber's loss
+#   levenberg           the steps of one start
+#   measurements        products with A and Aᴴ, counted and conditioned
