@@ -137,16 +137,14 @@ def effects_of(model: Decomposition, state: FitState, blocks: Iterable[Any] | No
     rounding = ROUNDING * max(alone.max(initial=0.0), pairs.max(initial=0.0))
     ranked = ranked[pairs[i, j][ranked] > rounding]
     shares = to_numpy(state.features.mean)
-    levels = [
-        LevelEffect(model.columns[n].name, level, float(effect), float(shares[feature]))
-        for n in model.fields
-        for level, effect, feature in zip(
-            model.columns[n].levels or (),
-            model.level_effects(n),
-            model.columns[n].features,
-            strict=True,
-        )
-    ]
+    levels = []
+    for n in model.fields:
+        column = model.columns[n]
+        parts = zip(column.levels or (), model.level_effects(n), column.features, strict=True)
+        levels += [
+            LevelEffect(column.name, level, float(effect), float(shares[feature]))
+            for level, effect, feature in parts
+        ]
     return Effects(
         [Effect(names[c], None, float(alone[c])) for c in order],
         [

@@ -135,19 +135,20 @@ def find_pairs(
     excluded = excluded_among(exclude, source)
     setting = PairSetting(source, groups, make_units, hierarchy, excluded)
     surveyed = survey(rows)
+    most = None if max_pairs == "auto" else int(max_pairs)
     if test_on is None:
         search = setting.search(rows, surveyed, "X")
-        fit = search.run(_most(max_pairs))
+        fit = search.run(most)
         report = report_of(source.names, search, fit, surveyed.tally.counting)
         if cv is None:
             return report
-        args = (int(cv), len(report.path) - 1, _most(max_pairs))
-        return replace(report, validated=setting.validated(rows, surveyed, *args))
+        validated = setting.validated(rows, surveyed, int(cv), len(report.path) - 1, most)
+        return replace(report, validated=validated)
     first = first_half(surveyed.tally.rows).astype(float)
     half, other = rows.reweighted(first), rows.reweighted(1 - first)
     surveyed = survey(half)
     search = setting.search(half, surveyed, "the half of X that is searched")
-    fit = search.run(_most(max_pairs))
+    fit = search.run(most)
     test = setting.search(other, survey(other), "the half of X for the tests", fit)
     tested = test, test.tested(fit.i, fit.j)
     return report_of(source.names, search, fit, surveyed.tally.counting, tested)
@@ -175,10 +176,6 @@ def _check_options(hierarchy: Any, max_pairs: Any, test_on: Any, cv: Any) -> Non
         raise ValueError(
             Message('{max_pairs=} must be a whole number ≥ 0, or "auto".', max_pairs=max_pairs)
         )
-
-
-def _most(max_pairs: int | str) -> int | None:
-    return None if max_pairs == "auto" else int(max_pairs)
 
 
 def _opened(X: Any, y: Any, weight: Any, missing: str | None) -> Source:

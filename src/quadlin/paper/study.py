@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 Task = dict[str, Any]  # plain numbers and strings only: it is written to the results as JSON
 Row = dict[str, Any]  # one line of the results: plain numbers and strings
+Pictures = dict[str, Any]  # by name: Displays, not yet drawn
 Frame = Any  # a pandas DataFrame of the rows of all tasks, the task's own entries as columns
 
 SIZES = ("tiny", "quick", "full")  # for tests; under three minutes in all; the paper's
@@ -41,7 +42,7 @@ class Study:
     about: About
     tasks: Callable[[str], Sequence[Task]]  # for a size
     run: Callable[[Task, str], list[Row]]  # a task, on a device: "cpu" or torch's name of another
-    figures: Callable[[Frame], Mapping[str, Any]]  # by name: Displays, not yet drawn
+    figures: Callable[[Frame], Pictures]
     verdict: Callable[[Frame], Verdict]
 
 

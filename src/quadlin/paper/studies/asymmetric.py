@@ -1,13 +1,10 @@
 """The 2016 result: asymmetric sensing, y = xᵀAz, by the features [x; z]; also in one pass."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from quadlin.paper.methods import FITS, levels_by_method
 from quadlin.paper.problems import fitted, streamed
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, verdict_of
 
 EXACT = 1e-6  # relative error of A
 ENOUGH = 10  # rows in k(p + q) from which recovery is asked for
@@ -52,7 +49,7 @@ def run(task: Task, device: str) -> list[Row]:
     return rows
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the error of A against the rows."""
     p, q, k = (frame[name].iloc[0] for name in "pqk")
     return {

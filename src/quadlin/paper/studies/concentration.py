@@ -1,6 +1,5 @@
 """How fast the statistics of a step approach their means as the rows grow."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from quadlin.explain.displays import ScalingDisplay
 from quadlin.paper.laws import coefficients, law, law_name
 from quadlin.paper.methods import LAWS
 from quadlin.paper.problems import random_truth
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of
 from quadlin.paper.trend import Power, power
 
 PARTS = {
@@ -117,9 +116,9 @@ def exponents(frame: Frame) -> dict[tuple[str, str], Power]:
     }
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the deviations against n: the statistics, and what is made of them, for each law."""
-    pictures = {}
+    pictures: Pictures = {}
     for name, rows in frame.groupby("law"):
         for group, parts in GROUPS.items():
             points = {

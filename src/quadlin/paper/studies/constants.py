@@ -1,15 +1,12 @@
 """The effect of the constants of Theorem 2: the ratio σ₁/σ_k of M, and p of the features."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from quadlin.paper.laws import law
 from quadlin.paper.library import moment_steps
 from quadlin.paper.methods import METHODS, levels_by_method
 from quadlin.paper.problems import sample
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, joined, verdict_of
 from quadlin.paper.trend import Power, power
 
 STEPS = ("plain", "guarded")
@@ -71,9 +68,9 @@ def run(task: Task, device: str) -> list[Row]:
     return [{"p": features.p, "delta": float(min(delta, LOST)), "steps_taken": steps}]
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the contraction against σ₁/σ_k and against p + 1."""
-    pictures = {}
+    pictures: Pictures = {}
     for varied, label in (("ratio", "σ₁/σ_k of M"), ("p", "p + 1 of the features")):
         part = frame[frame["varied"] == varied]
         x = part["ratio"] if varied == "ratio" else (part["p"] + 1).round(2)

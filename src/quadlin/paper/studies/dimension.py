@@ -1,14 +1,11 @@
 """Whether the shifted CI-RIP needs d ≥ (2 + ‖φ−3‖)², as Theorem 5 assumes."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from quadlin.explain.displays import LevelDisplay
 from quadlin.paper.laws import law
 from quadlin.paper.problems import random_truth
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, verdict_of
 
 WORSE = 3.0  # times the constant of those inside the hypothesis
 # numbers of features, shares q of the sparse law (φ = 3/q), k, rows per feature, seeds
@@ -49,7 +46,7 @@ def run(task: Task, device: str) -> list[Row]:
     return [{"phi": features.phi, "needed": least, "constant": constant}]
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the constant against d over what the theorem asks for."""
     return {
         "dimension": LevelDisplay(

@@ -1,14 +1,11 @@
 """What two-valued features hide of M and w, and what they do not."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from quadlin.explain.displays import LevelDisplay
 from quadlin.paper.laws import law
 from quadlin.paper.problems import INTERCEPT, fitted, random_truth
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of
 
 CASES = {  # law, its parameter, and whether M has a diagonal of its own beside the low rank
     "Bernoulli(.1)": ("bernoulli", 0.1, False),
@@ -106,7 +103,7 @@ def _refused(X: np.ndarray, y: np.ndarray, rank: int) -> float:
     return 0.0
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the relative errors, by quantity."""
     shown = frame[frame["quantity"].isin(list(QUANTITIES))]
     points = {}

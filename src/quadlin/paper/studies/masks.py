@@ -1,14 +1,11 @@
 """Matrix sensing with 0/1 and ±1 masks: the case that the introduction calls unclear."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from quadlin.explain.displays import PhaseTransitionDisplay
 from quadlin.paper.laws import law
 from quadlin.paper.problems import TEST_ROWS, fitted, random_truth
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of
 
 MASKS = {"0/1": ("bernoulli", 0.5), "0/1, rare": ("bernoulli", 0.1), "±1": ("signs", None)}
 EXACT = 1e-8  # test NMSE
@@ -50,7 +47,7 @@ def run(task: Task, device: str) -> list[Row]:
     return [{"n": n, "nmse": error, "recovered": int(error <= EXACT)}]
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the shares of recoveries, by mask and rows."""
     names = {f"{m}, {s}": i for i, (m, s) in enumerate(_arms(frame))}
     index = [names[f"{m}, {s}"] for m, s in zip(frame["mask"], frame["sign"], strict=True)]

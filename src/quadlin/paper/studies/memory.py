@@ -3,8 +3,6 @@
 import gc
 import tracemalloc
 import warnings
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -12,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.explain.displays import ScalingDisplay
 from quadlin.metrics import degrees_of_freedom
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, joined, verdict_of
 from quadlin.paper.trend import Power, powers
 from quadlin.stream.memory import NUMBERS, strict_bytes
 
@@ -129,10 +127,10 @@ def exponents(frame: Frame) -> dict[str, dict[str, Power]]:
     }
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the peaks against d at one k and against k at one d."""
     shortest = frame[frame["batches"] == frame["batches"].min()]
-    pictures = {}
+    pictures: Pictures = {}
     for varied, fixed in (("d", "k"), ("k", "d")):
         part = shortest[shortest[fixed] == shortest[fixed].mode()[0]]
         columns = PARTS | {"square": "a d×d matrix"}

@@ -1,8 +1,6 @@
 """An M of only nearly low rank: the effect of the tail on the fit."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +8,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import law
 from quadlin.paper.methods import FITS, METHODS, levels_by_method
 from quadlin.paper.problems import INTERCEPT, TEST_ROWS, fitted, of_truth, random_truth
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of
 
 NEAR = 1.5  # times what no fit of rank k can avoid
 # d, k, rows in kd, sizes of the tail, seeds
@@ -54,7 +52,7 @@ def run(task: Task, device: str) -> list[Row]:
     ]
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the risk over the level against the size of the tail."""
     return {
         "nearly_low_rank": levels_by_method(

@@ -1,8 +1,5 @@
 """Where the iterations end with noise and without: at the statistical error, or above it?"""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from quadlin.metrics import degrees_of_freedom
@@ -10,7 +7,7 @@ from quadlin.paper.laws import law_name
 from quadlin.paper.library import watched
 from quadlin.paper.methods import FITS, LAWS, METHODS, errors_by_method, levels_by_method
 from quadlin.paper.problems import sample
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of
 from quadlin.paper.trend import power
 from quadlin.solve.lowrank.types import Options
 
@@ -66,11 +63,11 @@ def ends(frame: Frame) -> Frame:
     return last.assign(ratio=last["risk"] / last["level"], fair=fair)
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the floor over the statistical error against n, and the way there."""
     last = ends(frame)
     noisy = last[last["noise"] > 0]
-    pictures: dict[str, Any] = {}
+    pictures: Pictures = {}
     for name, rows in noisy.groupby("law"):
         pictures[f"noise_floor_{name}"] = levels_by_method(
             rows,

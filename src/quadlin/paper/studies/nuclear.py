@@ -13,7 +13,7 @@ from quadlin.paper.methods import METHODS, SOLVERS, levels_by_method
 from quadlin.paper.problems import tables
 from quadlin.paper.race import Race
 from quadlin.paper.solver import Setting
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, joined
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, joined
 
 MAX_CONVEX_FEATURES = 60  # beyond, the semidefinite programme takes minutes and gigabytes
 
@@ -141,7 +141,7 @@ def _convex(X: np.ndarray, f: np.ndarray, X_test: np.ndarray, f_test: np.ndarray
     return {"solver": "convex", "nmse": nmse, "seconds": seconds, "iteration": 1}
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw error and time against the rows."""
     size, x = f"d = {frame['d'].iloc[0]}, k = {frame['k'].iloc[0]}", ("ratio", "rows / kd")
     shown = frame.assign(nmse=frame["nmse"].clip(1e-16), seconds=frame["seconds"].clip(1e-6))

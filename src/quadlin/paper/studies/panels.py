@@ -18,7 +18,7 @@ from quadlin.paper.race import Race
 from quadlin.paper.settings import SettingError, Settings
 from quadlin.paper.solver import Setting, Solver, load_solver
 from quadlin.paper.studies.panel_verdicts import verdict
-from quadlin.paper.study import About, Frame, Row, Study, Task
+from quadlin.paper.study import About, Frame, Pictures, Row, Study, Task
 
 # rows = 30·k·d as in the paper; "full" is the paper's size.
 SIZES = {
@@ -123,9 +123,9 @@ def _solvers(task: Task) -> dict[str, Solver]:
     return solvers
 
 
-def figures(panel: Panel, frame: Frame) -> Mapping[str, Any]:
+def figures(panel: Panel, frame: Frame) -> Pictures:
     """Draw the test error against passes, iterations and seconds, for each noise level."""
-    shown = {}
+    shown: Pictures = {}
     words = law_of(frame["distribution"].iloc[0]).words
     for noise, part in frame.groupby("noise"):
         for x, x_label in VIEWS.items():

@@ -1,6 +1,5 @@
 """How much of the error a step leaves, against the number of rows: linear, and as n^(−1/2)?"""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from quadlin.paper.laws import law, law_name
 from quadlin.paper.library import moment_steps
 from quadlin.paper.methods import LAWS, METHODS, styles_by_law, trials
 from quadlin.paper.problems import sample
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of
 from quadlin.paper.trend import power
 
 STEPS = ("plain", "guarded")
@@ -79,10 +78,10 @@ def contractions(frame: Frame) -> list[dict[str, Any]]:
     return entries
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the contraction against n, and the errors at the most rows."""
     series = _series(contractions(frame))
-    pictures: dict[str, Any] = {}
+    pictures: Pictures = {}
     look = styles_by_law(STEPS, LAWS)
     for rows in ROWS:
         pictures[f"rate_{rows}"] = ScalingDisplay.from_points(

@@ -1,15 +1,12 @@
 """How far the sensing operator is from its mean on a fixed model: the shifted CI-RIP."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from quadlin.explain.displays import ScalingDisplay
 from quadlin.paper.laws import law, law_name
 from quadlin.paper.methods import LAWS, points
 from quadlin.paper.problems import random_truth
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of
 from quadlin.paper.trend import Power, powers
 
 PARTS = {
@@ -81,12 +78,12 @@ def exponents(frame: Frame) -> dict[tuple[str, str, str], dict[str, Power]]:
     }
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the deviation of a positive M against n, and against k."""
     positive = frame[frame["sign"] == "positive"]
     # The place where the lines of tasks meet is the one that was tried most.
     base = {name: positive[name].mode()[0] for name in "ndk"}
-    pictures: dict[str, Any] = {}
+    pictures: Pictures = {}
     for varied, label in (("n", "rows n"), ("k", "rank k")):
         others = [name for name in "ndk" if name != varied]
         shown = positive[np.logical_and.reduce([positive[o] == base[o] for o in others])]

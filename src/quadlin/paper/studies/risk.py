@@ -1,6 +1,5 @@
 """How near to the least possible error a fit comes: in a batch, and in one pass."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from quadlin.explain.displays import LevelDisplay
@@ -8,7 +7,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import law_name
 from quadlin.paper.methods import LAW_STYLES, points
 from quadlin.paper.problems import fitted, sample, streamed
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, joined, verdict_of
 
 LAWS = ("gaussian", "bernoulli", "truncated")
 NOISE = 1.0
@@ -53,7 +52,7 @@ def run(task: Task, device: str) -> list[Row]:
     return [{"ratio": data.risk(model) / level, "fair": n / (n - dof - 1)}]
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the excess over the level, against the rows."""
     return {
         f"risk_{mode}": LevelDisplay(

@@ -1,15 +1,12 @@
 """How many rows exact recovery takes, against the rank k and the features d: k²d, kd, or other?"""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from quadlin.explain.displays import ScalingDisplay
 from quadlin.paper.laws import law_name
 from quadlin.paper.methods import METHODS, levels_by_method, points, styles
 from quadlin.paper.studies.thresholds import EXACT, PRECISION, search
-from quadlin.paper.study import About, Frame, Task, Verdict, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Task, Verdict, joined, verdict_of
 from quadlin.paper.trend import Power, powers
 
 COMPARED = ("plain", "uncentred", "guarded", "polished")
@@ -71,9 +68,9 @@ def exponents(frame: Frame) -> dict[tuple[str, str, str], dict[str, Power]]:
     return fits
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the thresholds against k at one d, against d at one k, and in rows per parameter."""
-    pictures: dict[str, Any] = {}
+    pictures: Pictures = {}
     gaussian = frame[(frame["law"] == "gaussian") & (frame["sign"] == "positive")]
     for varied, fixed in (("k", "d"), ("d", "k")):
         # The value of the other that was tried with the most of this one.

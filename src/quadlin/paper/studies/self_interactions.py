@@ -1,12 +1,9 @@
 """The 2019 result: rows with and without self-interactions, and whether positivity helps."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from quadlin.explain.displays import ScalingDisplay
 from quadlin.paper.methods import METHODS, points
 from quadlin.paper.studies.thresholds import EXACT, PRECISION, search
-from quadlin.paper.study import About, Frame, Task, Verdict, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Task, Verdict, verdict_of
 from quadlin.paper.trend import Power, power
 
 ARMS = (("plain", "yes"), ("plain", "no"), ("polished", "yes"), ("psd", "yes"))
@@ -54,7 +51,7 @@ def exponents(frame: Frame) -> dict[tuple[str, str], Power]:
     }
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the rows needed against the rank."""
     dotted = {"linestyle": ":", "marker": "x"}
     return {

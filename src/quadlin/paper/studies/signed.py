@@ -1,6 +1,5 @@
 """M of both signs, which the paper allows but does not show, and a positive model."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from quadlin.paper.laws import law_name
 from quadlin.paper.library import watched
 from quadlin.paper.methods import LAWS, METHODS, errors_by_method
 from quadlin.paper.problems import sample
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of
 from quadlin.solve.lowrank.types import Options
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -58,7 +57,7 @@ def run(task: Task, device: str) -> list[Row]:
     ]
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the errors of a signed M, one picture per law."""
     return {
         f"signed_{name}": errors_by_method(

@@ -1,8 +1,5 @@
 """Whether skewness or the mean stops gradient descent, in a thousand iterations."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from quadlin.explain.displays import ConvergenceDisplay, LevelDisplay
@@ -12,7 +9,7 @@ from quadlin.paper.methods import METHODS, SOLVERS, errors_by_method, styles, tr
 from quadlin.paper.problems import tables
 from quadlin.paper.race import Race
 from quadlin.paper.solver import Setting
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of
 
 PAPER = (0.0, 0.001, 0.01, 0.1)  # the levels of min(x, a) that the paper compares
 LEVEL_STYLES = {  # of the paper's levels, for the picture that shows them together
@@ -87,9 +84,9 @@ def ends(frame: Frame) -> Frame:
     return type(frame)(entries)
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw all methods at a = 0, all of the paper's levels for GD, and the end against a."""
-    pictures: dict[str, Any] = {
+    pictures: Pictures = {
         "skewness_curves": errors_by_method(
             frame[frame["a"] == 0], title="x = min(x̂, 0), no noise", limits=(1e-16, 10.0)
         )

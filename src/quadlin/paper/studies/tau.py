@@ -1,8 +1,5 @@
 """What a small τ costs: features that approach two values, with the diagonal of M modelled."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from quadlin.core.moments import Moments
@@ -11,7 +8,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.laws import Q_NEAR, coefficients, law
 from quadlin.paper.methods import FITS, METHODS, levels_by_method, points
 from quadlin.paper.problems import Sample, fitted, sample
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of
 from quadlin.paper.trend import power
 
 OPTIONS = {method: options | {"diagonal": "free"} for method, options in FITS.items()}
@@ -82,7 +79,7 @@ def _of_moments(task: Task, data: Sample) -> list[Row]:
     return [{"part": part, "value": float(np.sqrt(n) * v)} for part, v in values.items()]
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw the amplification against τ, and what the fits make of it."""
 
     def of_fits(what: str) -> Frame:

@@ -1,8 +1,5 @@
 """Where exact recovery begins, by rows per parameter and rank: our fits and L-BFGS."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from scipy.optimize import minimize
 
@@ -10,7 +7,7 @@ from quadlin.explain.displays import PhaseTransitionDisplay
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.methods import FITS, METHODS
 from quadlin.paper.problems import Sample, fitted, sample
-from quadlin.paper.study import About, Frame, Row, Task, Verdict, grid, joined, verdict_of
+from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of
 
 COMPARED = ("guarded", "polished", "signs", "factors")
 OURS = {method: FITS[method] | {"max_iter": 100} for method in ("guarded", "polished")}
@@ -103,7 +100,7 @@ def thresholds(frame: Frame) -> dict[str, dict[int, float]]:
     return least
 
 
-def figures(frame: Frame) -> Mapping[str, Any]:
+def figures(frame: Frame) -> Pictures:
     """Draw one map for each method."""
     return {
         f"transition_{method}": PhaseTransitionDisplay.from_trials(
