@@ -90,7 +90,7 @@ def contributions_of(
 ) -> Contributions:
     """Take blocks of rows apart; see `SecondOrderRegressor.contributions`.
 
-    Where a prediction is held at a bound, all parts are shrunk until they add up to it.
+    Where a prediction is clipped to a bound, all parts are shrunk so that they add up to it.
     """
     chosen = _chosen(model, state, pairs)
     names = [column.name for column in model.columns]

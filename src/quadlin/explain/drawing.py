@@ -78,7 +78,7 @@ def style_of(number: int, name: str, styles: Styles) -> dict[str, Any]:
 
 
 def hollow(style: dict[str, Any]) -> dict[str, Any]:
-    """Return the style with markers one can see through, so that none hides another."""
+    """Return the style with hollow markers, so that none hides another."""
     return {**style, "markerfacecolor": "none", "markersize": 6}
 
 

@@ -14,7 +14,7 @@ from quadlin.core.moments import TAU_FREE, Moments
 
 @dataclass(frozen=True)
 class MipReport:
-    """Which features have a diagonal of M that can be told from w (the paper's MIP, per feature).
+    """Which features have a diagonal of M distinguishable from w (the paper's MIP, per feature).
 
     Examples
     --------

@@ -68,9 +68,9 @@ class PairPathDisplay(Display):
         X, y
             The rows that it was fitted to, as it takes them.
         cv : int or splitter
-            The folds. The estimator is fitted without each of them as it is, its choice of rank,
-            penalties and pairs included, and again with the first 0, 1, … of the pairs that it
-            took: so many fits take (2 + number of pairs) times as long as one per fold, at most.
+            The folds. Without the rows of each fold, the estimator is fitted as it is, its choice
+            of rank, penalties and pairs included, and again with the first 0, 1, … of the pairs
+            that it chose: at most (2 + number of pairs) fits per fold.
 
         Returns
         -------
@@ -175,7 +175,7 @@ def _loss(model: Any, X: Any, y: Any) -> float:
 
 
 def _constant_loss(model: Any, training: Any, y: Any) -> float:
-    """Return the same loss of the best constant for the training rows."""
+    """Return this loss of the constant that fits the training rows best."""
     training, y = np.asarray(training), np.asarray(y)
     if not is_classifier(model):
         return float(np.sum((y - training.mean()) ** 2))

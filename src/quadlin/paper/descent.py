@@ -1,4 +1,4 @@
-r"""Gradient descent on the paper's Eq. (4), in turns, with every step size of a grid at once.
+r"""Alternating gradient descent on the paper's Eq. (4), with every step size of a grid at once.
 
 .. math:: \mathcal{L} = \frac{1}{2n} \sum_i (c + z_i^\top w + z_i^\top U V^\top z_i - y_i)^2
 

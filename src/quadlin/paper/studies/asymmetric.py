@@ -79,7 +79,7 @@ def verdict(frame: Frame) -> Verdict:
     words = (
         "With the features [x; z] the model has the symmetric matrix [[0, A/2], [Aᵀ/2, 0]] of rank "
         "2k, of both signs, and nothing else changes: asymmetric rank-one sensing, and with side "
-        "information for x and z inductive matrix completion, are special cases. A factor that is "
-        "held positive cannot represent them."
+        "information for x and z inductive matrix completion, are special cases. A model with a "
+        "positive M cannot represent them."
     )
     return Verdict(measured, verdict_of(checks), words)

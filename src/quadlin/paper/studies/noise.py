@@ -53,9 +53,9 @@ def run(task: Task, device: str) -> list[Row]:
 
 
 def ends(frame: Frame) -> Frame:
-    """Return the last step of each fit, with its error over σ²·dof/n and what is fair of it.
+    """Return the last step of each fit, with its error over σ²·dof/n and that of least squares.
 
-    On new rows any unbiased least squares has a factor n/(n − dof − 1), as the rows are random.
+    On new rows any unbiased least squares has `fair` = n/(n − dof − 1), as the rows are random.
     """
     keys = ["law", "method", "noise", "n", "seed"]
     last = frame.sort_values("t").groupby(keys, as_index=False).last()

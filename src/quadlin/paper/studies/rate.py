@@ -79,7 +79,7 @@ def contractions(frame: Frame) -> list[dict[str, Any]]:
 
 
 def figures(frame: Frame) -> Pictures:
-    """Draw the contraction against n, and the errors at the most rows."""
+    """Draw the contraction against n, and the errors for the largest number of rows."""
     series = _series(contractions(frame))
     pictures: Pictures = {}
     look = styles_by_law(STEPS, LAWS)

@@ -76,7 +76,7 @@ def _spread(ratios: Any) -> str:
 
 
 def verdict(frame: Frame) -> Verdict:
-    """Compare with the level at the most rows of each mode."""
+    """Compare with the level for the largest number of rows of each mode."""
     checks: dict[str, bool] = {}
     lines, ranges = [], {}
     for mode, rows in frame.groupby("mode", sort=False):
@@ -92,8 +92,8 @@ def verdict(frame: Frame) -> Verdict:
         ranges[mode] = (float(few["ratio"].mean()), float(few["fair"].mean()))
     words = (
         "1 is the smallest ratio that an unbiased estimator can have. "
-        f"{sum(checks.values())} of {len(checks)} means are within {NEAR} of it at the most rows. "
-        "With the fewest rows tried the fit is at "
+        f"{sum(checks.values())} of {len(checks)} means are within {NEAR} of it for the most rows "
+        "tried. With the fewest rows tried the fit is at "
         f"{ranges['batch'][0]:.2f}, of which random rows alone explain {ranges['batch'][1]:.2f}, "
         f"and the stream at {ranges['stream'][0]:.2f} ({ranges['stream'][1]:.2f}). A stream sees "
         "each row once, after a first batch that is fitted as a table; what it pays above the "

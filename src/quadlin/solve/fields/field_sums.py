@@ -40,7 +40,7 @@ class LevelMoments(NamedTuple):
     cov: np.ndarray | None = None  # (K, K, p)
 
     def at(self, where: Any) -> "LevelMoments":
-        """Return those of some patterns."""
+        """Return the moments of some patterns."""
         return LevelMoments(
             self.mean[:, where], None if self.cov is None else self.cov[:, :, where]
         )

@@ -71,7 +71,7 @@ def sides_of(
 def sides_of_draws(
     draws: Draws, features: tuple[np.ndarray, np.ndarray]
 ) -> tuple[Callable[[Any], Side], Callable[[Any], Side]]:
-    """Return the same for the mean over draws, whose factors stand side by side."""
+    """Return such functions for the mean over draws, whose factors stand side by side."""
     layout, S = draws.layout, len(draws.tables)
     # Of entities with columns on both sides, which have no products within them.
     shared = [p for p in layout.parts if all(np.isin(p, side).any() for side in features)]

@@ -29,7 +29,7 @@ class Structure(NamedTuple):
     def all_of(
         cls, rows: FieldRows, fields: Sequence[np.ndarray], columns: np.ndarray
     ) -> "tuple[Structure, ...]":
-        """Return those of rows, which have some of the columns only."""
+        """Return the entities of rows that have only some of the columns."""
         of_first = {int(field[0]): number for number, field in enumerate(fields)}
         structures = []
         for entity in rows.entities:
@@ -127,7 +127,7 @@ class RunningLevels:
         )
 
     def moved(self, places: np.ndarray) -> "RunningLevels":
-        """Return the same where each column of the rows has another place."""
+        """Return the same levels after each column of the rows has moved to another place."""
         entities = tuple(
             e._replace(followers=tuple(int(places[j]) for j in e.followers)) for e in self.entities
         )

@@ -166,7 +166,7 @@ def sense(
     seed: int,
     constant: bool = False,
 ) -> Sensed:
-    """Find M of a rank that is given, or of the one that predicts rows held out best, and c."""
+    """Find c and M, of a given rank or of the rank that predicts held-out rows best."""
     rng = np.random.default_rng(seed)
     unit = typical_size(np.abs(y), weight, effort.robust) or 1.0
     # In units of the targets no square overflows, in single precision either.
