@@ -26,6 +26,7 @@ from quadlin.solve.lowrank.penalised import fit_penalised
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.restarts import products_pay
 from quadlin.solve.lowrank.types import NO_NOISE, Options, Plan, Record, Solution, Status
+from quadlin.solve.lowrank.unrestricted import unrestricted_optimum
 from quadlin.solve.lowrank.whitening import Full, Identity, LowRank, Whitener
 from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pairs.pair_terms import Parts
@@ -196,6 +197,8 @@ def _fit_in_units(
         fitted = fit_from_few(rows, units, options, plan.make_units, tally, seed, hook)
     if fitted is not None:
         return state(*fitted)
+    if start is None and options.polish and not low and units.target.power > 0:
+        start = unrestricted_optimum(rows, units, options, tally.effective)
     rng, weight = np.random.default_rng(seed), surveyed.features.weight
     return state(*fit_rows(rows, units, options, weight, rng, start, hook))
 

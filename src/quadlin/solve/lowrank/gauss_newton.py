@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from math import inf, sqrt
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.losses import LINKED
 from quadlin.core.model import Model, in_dtype
 from quadlin.core.sums import Sums
 from quadlin.solve.lowrank.krylov import conjugate_gradients
@@ -30,7 +29,7 @@ TIGHT_TOL = 1e-3  # and to this one at most
 # smallest loss.
 PROMISING, TIGHTEST_TOL, AIM = 0.5, {4: 1e-3, 8: 1e-5}, 0.5
 CLOSING_STEPS = 3  # Newton steps at the end, each of which squares the error of a fit
-WITHIN = 0.1  # of the gain that ends a fit: what is left after them
+WITHIN = 0.01  # of the gain that ends a fit: what is left after them
 SEPARATED = 5e-3  # of the deviance of a constant: without a penalty it would fall to zero
 
 
@@ -164,9 +163,8 @@ def precise(problem: Problem, white: Whitener) -> GaussNewton:
 class Ends:
     """When a fit ends: at a small gain per step, relative to the objective, or at an objective.
 
-    If the objective is precise to `gain`, the predictions are precise to about √gain. Where
-    deviances are convex in the parameters, a few Newton steps at the end make the predictions
-    precise to `gain`, too. Squared errors of such parameters need only one step.
+    If the objective is precise to `gain`, the predictions are precise to about √gain. Where they
+    are linear in the parameters, a few Newton steps at the end make them precise to `gain`, too.
     """
 
     gain: float
@@ -179,8 +177,8 @@ class Ends:
         """Return when the fit of a task ends."""
         options, scale = task.options, task.units.scale
         gain = max(options.tol, task.problem.worthless)
-        convex = options.rank == 0 or (options.rank == scale.shape[0] and not options.psd)
-        if options.loss not in LINKED or not convex:
+        linear = options.rank == 0 or (options.rank == scale.shape[0] and not options.psd)
+        if not linear:
             return cls(gain, gain, rounding, 0)
         least = max((WITHIN * gain) ** 2, task.units.eps)
         return cls(gain, min(gain, least), rounding, CLOSING_STEPS)

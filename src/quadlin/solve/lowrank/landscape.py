@@ -53,14 +53,16 @@ class Landscape:
         self.tied = not (options.fit_linear and options.fit_intercept)
         # Where w does not take up their means, features far from zero are large.
         self.size = np.ones(d) if options.fit_linear else 1 / np.sqrt(1 + nu**2)
-        self.tie, self.span = _linear_parts(
+        self.tie, self.span = linear_parts(
             nu, i, j, shown, options.fit_linear, options.fit_intercept
         )
         p, q = len(i), self.span.shape[1]
         G = self._changed(gram) if self.tied else _of_difference(gram)
-        self.solved = -_pseudo_inverse(G[:q, :q]) @ G[:q, q:]  # ψ given (β, 1)
+        self.solved = -pseudo_inverse(G[:q, :q]) @ G[:q, q:]  # ψ given (β, 1)
+        seen = np.count_nonzero(np.diag(G)[q:-1])
         G = G[q:, q:] + G[q:, :q] @ self.solved
         self.unit, self.values, vectors = _eigenpairs(G[:-1, :-1])
+        self.determined = len(self.values) == seen  # all products that are not constantly zero
         root = np.sqrt(self.values)
         self.R = root[:, None] * vectors.T / self.unit
         self.t = -(vectors.T @ (self.unit * G[:-1, -1])) / root
@@ -115,7 +117,16 @@ class Landscape:
     def optimum(self) -> np.ndarray:
         """Return the best M of any rank, shrunk where few rows determine it."""
         shrunk = self.values + SHRINKAGE * np.sum(self.values) / max(1, len(self.values))
-        beta = self.unit**2 * (self.R.T @ (self.t / shrunk))
+        return self._matrix(self.unit**2 * (self.R.T @ (self.t / shrunk)))
+
+    def unrestricted(self, units: Units) -> Model:
+        """Return the model of the best M of any rank."""
+        M = self._matrix(self.unit**2 * (self.R.T @ (self.t / self.values)))
+        values, vectors = np.linalg.eigh(M)
+        return self.model(self.factors(vectors * np.sqrt(np.abs(values)), np.sign(values)), units)
+
+    def _matrix(self, beta: np.ndarray) -> np.ndarray:
+        """Return M with these coefficients of the products."""
         M, (i, j) = np.zeros((self.d, self.d)), self.pairs
         M[i, j] = M[j, i] = np.where(i == j, 1.0, 0.5) * beta
         return M
@@ -156,7 +167,7 @@ def _of_difference(gram: np.ndarray) -> np.ndarray:
     return G
 
 
-def _linear_parts(
+def linear_parts(
     nu: np.ndarray,
     i: np.ndarray,
     j: np.ndarray,
@@ -196,6 +207,7 @@ def _eigenpairs(G: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return unit, values[kept], vectors[:, kept]
 
 
-def _pseudo_inverse(G: np.ndarray) -> np.ndarray:
+def pseudo_inverse(G: np.ndarray) -> np.ndarray:
+    """Return the pseudo-inverse of a Gram matrix, in units in which its diagonal is 1."""
     unit, values, vectors = _eigenpairs(G)
     return np.asarray(unit[:, None] * (vectors / values) @ vectors.T * unit)
