@@ -189,6 +189,21 @@ def test_rows_that_have_no_posterior_are_left_to_least_squares_with_a_warning():
     assert model.n_samples_seen_ == 4000
 
 
+@pytest.mark.parametrize("cut", [1, 2, 3, 4])
+def test_a_look_at_the_first_ratings_says_nothing_of_least_squares(cut, tmp_path):
+    """In two rows each film follows its user, which says nothing of the rows to come."""
+    rows = pd.DataFrame({"user": list("aabbcaca"), "film": list("xxyyxzzy")})
+    y = np.array([3.0, 4.0, 2.0, 3.0, 5.0, 1.0, 4.0, 2.0])
+    saved, whole = (FactorizationMachineRegressor(random_state=0) for _ in range(2))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="partial_fit learns these rows by least squares")
+        saved.partial_fit(rows[:cut], y[:cut])
+        save(saved, tmp_path / "model.safetensors")
+        saved = load(tmp_path / "model.safetensors").partial_fit(rows[cut:], y[cut:])
+        whole.partial_fit(rows, y)
+        assert saved.predict(rows) == pytest.approx(whole.predict(rows), rel=1e-12)
+
+
 def test_columns_that_follow_no_field_have_slopes_beside_many_levels(tmp_path):
     rng = np.random.default_rng(0)
     user, film, hour = (

@@ -155,8 +155,14 @@ class FieldStream(Stream):
         return occurs
 
     def _by_least_squares(self) -> Stream:
-        """Return a stream without posterior that has received the rows of the first batch."""
-        warn(BY_LEAST_SQUARES)
+        """Return a stream without posterior that has received the rows of the first batch.
+
+        Nothing is said of an incomplete batch of levels alone: in few rows each item may follow its
+        user, but more rows will tell them apart.
+        """
+        levels_alone = len(np.concatenate(self.make_units.fields)) == len(self.make_units.names)
+        if self.waiting.rows >= self.goal or not levels_alone:
+            warn(BY_LEAST_SQUARES)
         source, maker = self.waiting.source(), self.make_units
         args = (self.options, self.batch_size, self.first_limit, maker, self.seed)
         plain = Stream(*args, automatic=self.automatic, strict=self.strict, pairs=self.pairs)
