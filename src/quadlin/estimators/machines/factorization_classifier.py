@@ -70,7 +70,7 @@ def fit_field_labels(job: Job, draws: int | None) -> Fitted | None:
         near = replace(Rows.of(about), counter=rows.counter)
         watched = None if on_step is None else hook
         near_job = replace(as_numbers, rows=near, source=about, on_step=watched)
-        fitted = fit_fields(near_job, draws, counts=True)
+        fitted = fit_fields(near_job, draws, counts=True, labels=source)
         return first if fitted is None else as_log_odds(fitted)
 
     def hook(attributes: Attributes) -> bool:
@@ -124,8 +124,9 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
         As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
     draws : int or None, default=None
         With a number, `fit` draws that many machines from their posterior by Gibbs sampling, and
-        predictions use the mean of their log-odds. Draws need rows of one-hot fields, as in the
-        notes, and ``alpha="auto"``.
+        probabilities are means over them. They take the uncertainty of each taste into account, so
+        that they are better the fewer labels there are and the stronger tastes are. Draws need rows
+        of one-hot fields, as in the notes, and ``alpha="auto"``.
 
     Attributes
     ----------

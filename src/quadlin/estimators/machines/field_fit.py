@@ -26,6 +26,9 @@ from quadlin.solve.fields.field_predict import field_model
 from quadlin.solve.fields.field_rows import default_signs, may_follow
 from quadlin.solve.fields.field_table import FieldTable, evidence_share, field_table
 from quadlin.solve.fields.gibbs import Draws, draw
+from quadlin.solve.fields.label_machine import BURN_IN as LABEL_BURN_IN
+from quadlin.solve.fields.label_machine import SHARE as LABEL_SHARE
+from quadlin.solve.fields.label_machine import LabelMachine
 from quadlin.solve.fields.variational import (
     AUTO_RANK,
     BOUND_TOL,
@@ -43,14 +46,15 @@ GATHERED = 2**30  # bytes of a source that is read into memory
 
 
 def fit_fields(
-    job: Job, draws: int | None, loose: bool = False, counts: bool = False
+    job: Job, draws: int | None, loose: bool = False, counts: bool = False, labels: Any = None
 ) -> Fitted | None:
     """Fit rows of one-hot fields by their posterior; None where the rows are not of that kind.
 
     Weights are relative, and a row counts once however often it is given (`evidence_share`). With
     `counts`, they count rows as they are. With `draws`, the predictions
     are means over so many draws. With `loose` there may be columns that follow no field, if they
-    have no part in products and there are no draws.
+    have no part in products and there are no draws. With `labels`, rows of the same columns, draws
+    are of their log-odds.
     """
     task, rows, on_step = job.task, job.rows, job.on_step
     source: Any = job.source
@@ -82,7 +86,7 @@ def fit_fields(
             inference, robust, status = _reweighted(inference, robust, status, rows, on_step)
             source, table = robust.source, inference.table
         if draws is not None and status is not Status.stopped:
-            inference.sample(draws)
+            inference.sample(draws, labels)
         fitted = inference.fitted(status)
         fitted = fitted if robust is None else replace(fitted, noise=robust.scale)
     except KeyboardInterrupt:
@@ -223,9 +227,18 @@ class _Inference:
             b -= float(shift @ beside.slopes)
         return b, table
 
-    def sample(self, draws: int) -> None:
-        """Draw from the posterior."""
-        drawn = draw(self.machine, self.table.fields, draws)
+    def sample(self, draws: int, labels: Any = None) -> None:
+        """Draw from the posterior, or from that of labels."""
+        if labels is None:
+            drawn = draw(self.machine, self.table.fields, draws)
+        else:
+            table = field_table(labels, self.table.fields, self.surveyed.features)
+            assert table is not None  # of the same columns as the table of this inference
+            rng = np.random.default_rng(self.task.seed)
+            machine = LabelMachine(table.rows, self.machine.signs, rng)
+            burn_in = max(LABEL_BURN_IN, int(LABEL_SHARE * draws))
+            drawn = draw(machine, table.fields, draws, burn_in, labels=True)
+            self.counter.count += machine.held
         tables, centred = self.table.raw(drawn.tables), self.table.raw(drawn.centred)
         self.draws = replace(drawn, tables=tables, centred=centred, history=())
         before, self.counter.count = len(self.history), self.counter.count + len(drawn.history)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
 from quadlin.solve.fields.field_machine import FieldMachine, Sweep
 from quadlin.solve.fields.field_predict import PREDICTIONS, Layout, predict_all
@@ -35,6 +36,7 @@ class Draws:
     noises: np.ndarray  # (S,), standard deviations
     layout: Layout
     history: tuple[Sweep, ...] = ()
+    labels: bool = False  # whether they are log-odds, and predictions those of mean probabilities
 
     @property
     def noise(self) -> float:
@@ -44,18 +46,27 @@ class Draws:
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the posterior mean of new rows, and if asked for the predictive deviation.
 
+        Of labels it is the log-odds of their posterior mean probability.
+
         A row that has no level of a field counts as one of a level that was never seen.
         """
         mean, std = np.empty(X.shape[0]), np.empty(X.shape[0])
         step = max(1, PREDICTIONS // len(self.tables))
         for start in range(0, X.shape[0], step):
             at = slice(start, start + step)
-            f = predict_all(X[at], self.layout, self.centred, self.signs)
-            mean[at] = np.mean(self.intercepts + f, axis=1)
+            table = self.tables if self.labels else self.centred
+            f = self.intercepts + predict_all(X[at], self.layout, table, self.signs)
+            mean[at] = mean_log_odds(f) if self.labels else np.mean(f, axis=1)
             if return_std:
                 f = predict_all(X[at], self.layout, self.tables, self.signs)
                 std[at] = np.sqrt(np.var(self.intercepts + f, axis=1) + self.noise**2)
         return (mean, std) if return_std else mean
+
+
+def mean_log_odds(f: np.ndarray) -> np.ndarray:
+    """Return the log-odds of the mean probability over draws of log-odds (n, S)."""
+    yes, no = (logsumexp(-np.logaddexp(0.0, sign * f), axis=1) for sign in (-1, 1))
+    return np.asarray(yes - no)
 
 
 def draw(
@@ -64,6 +75,7 @@ def draw(
     draws: int,
     burn_in: int = BURN_IN,
     max_bytes: int = BYTES,
+    labels: bool = False,
 ) -> Draws:
     """Go on from variational inference as a sampler.
 
@@ -78,6 +90,8 @@ def draw(
         ones as fit into `max_bytes` are stored.
     max_bytes : int
         Most memory of the stored draws, 8·(d + fields)·(rank + 1) bytes each.
+    labels : bool
+        Whether they are draws of log-odds.
     """
     rows = chain.rows
     chain.start_sampling()
@@ -97,4 +111,5 @@ def draw(
     return Draws(
         np.array(intercepts), np.array(tables, dtype=np.float32),
         np.array(centred, dtype=np.float32), chain.signs, np.array(noises), layout, tuple(history),
+        labels,
     )  # fmt: skip

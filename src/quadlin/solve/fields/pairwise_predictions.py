@@ -16,6 +16,7 @@ import numpy as np
 
 from quadlin.core.arrays import mapped, to_numpy
 from quadlin.core.block import Block
+from quadlin.core.losses import probability
 from quadlin.core.model import Model, assembly_of, columns_of, evaluate
 from quadlin.core.units import Units
 from quadlin.solve.fields.field_predict import Layout, factor_sums, predict_all
@@ -24,13 +25,17 @@ from quadlin.solve.fits.fit_state import FitState
 
 SCORES = 2**22  # numbers of a block of scores
 FACTORS = 2**24  # numbers of a block of factors
+LEAST = 1e-15  # of a mean probability over draws, whose logarithm is finite
 
 
 class Side(NamedTuple):
-    """Rows of one side: what each adds alone, and the factor of its products with the other."""
+    """Rows of one side: what each adds alone, and the factor of its products with the other.
 
-    alone: np.ndarray  # (n,)
-    factor: np.ndarray  # (n, m)
+    Of draws of log-odds there are S, whose probabilities are averaged.
+    """
+
+    alone: np.ndarray  # (n,), or (n, S)
+    factor: np.ndarray  # (n, m), or (n, S, m)
 
 
 class Half(NamedTuple):
@@ -71,23 +76,29 @@ def sides_of(
 def sides_of_draws(
     draws: Draws, features: tuple[np.ndarray, np.ndarray]
 ) -> tuple[Callable[[Any], Side], Callable[[Any], Side]]:
-    """Return such functions for the mean over draws, whose factors stand side by side."""
+    """Return such functions for the mean over draws, whose factors stand side by side.
+
+    Those of log-odds stay apart.
+    """
     layout, S = draws.layout, len(draws.tables)
     # Of entities with columns on both sides, which have no products within them.
     shared = [p for p in layout.parts if all(np.isin(p, side).any() for side in features)]
 
     def side(columns: np.ndarray, X: Any, last: bool) -> Side:
-        inner, table = _of_side(layout, draws.centred, columns)
-        alone = predict_all(X, inner, table, draws.signs).mean(axis=1)
+        inner, table = _of_side(layout, draws.tables if draws.labels else draws.centred, columns)
+        alone = predict_all(X, inner, table, draws.signs)
         within = [np.flatnonzero(np.isin(columns, part)) for part in shared]
         factors = [factor_sums(X, inner, table)]
         factors += [factor_sums(X, inner, table, among=part) for part in within]
         if last:
-            weight = draws.signs / S
-            factors = [factors[0] * weight, *(f * -weight for f in factors[1:])]
+            factors = [factors[0] * draws.signs, *(f * -draws.signs for f in factors[1:])]
         else:
-            alone = alone + draws.intercepts.mean()
-        return Side(alone, np.concatenate([f.reshape(len(f), -1) for f in factors], axis=1))
+            alone = alone + draws.intercepts
+        if draws.labels:
+            return Side(alone, np.concatenate(factors, axis=2))
+        factors = [f / S for f in factors] if last else factors
+        joint = np.concatenate([f.reshape(len(f), -1) for f in factors], axis=1)
+        return Side(alone.mean(axis=1), joint)
 
     return (
         lambda X: side(features[0], X, last=False),
@@ -130,7 +141,7 @@ def best_pairs(
     -----
     Memory: the factors of all items, and blocks of `SCORES` scores and `FACTORS` factors.
     """
-    step = max(1, min(1024, FACTORS // max(1, items.factor.shape[1])))
+    step = max(1, min(1024, FACTORS // max(1, int(np.prod(items.factor.shape[1:])))))
     parts = [
         _best_of_block(start, left(users[start : start + step]), items, n, excluded)
         for start in range(0, users.shape[0], step)
@@ -149,7 +160,7 @@ def _best_of_block(start: int, users: Side, items: Side, n: int, excluded: Any) 
     step = max(n, SCORES // rows)
     for first in range(0, count, step):
         at = slice(first, min(first + step, count))
-        block = items.alone[at] + users.factor @ items.factor[at].T
+        block = _scores(users, items, at)
         if excluded is not None:
             block[excluded[start : start + rows, at].nonzero()] = -np.inf
         here = np.broadcast_to(np.arange(at.start, at.stop), block.shape)
@@ -158,8 +169,22 @@ def _best_of_block(start: int, users: Side, items: Side, n: int, excluded: Any) 
             scores, places = reorder(np.argpartition(-scores, n - 1, axis=1)[:, :n])
     scores, places = reorder(np.lexsort((places, -scores)))  # ties in the order of the items
     user, rank = np.nonzero(np.isfinite(scores))
-    alone = users.alone[user]
-    return Best(start + user, places[user, rank], 1 + rank, alone + scores[user, rank])
+    return Best(start + user, places[user, rank], 1 + rank, scores[user, rank])
+
+
+def _scores(users: Side, items: Side, at: slice) -> np.ndarray:
+    """Return the predictions of users (rows) for some items (columns)."""
+    if users.alone.ndim == 1:
+        return np.asarray(
+            users.alone[:, None] + items.alone[at] + users.factor @ items.factor[at].T
+        )
+    total = np.zeros((len(users.alone), len(items.alone[at])))
+    for draw in range(users.alone.shape[1]):
+        f = users.factor[:, draw] @ items.factor[at, draw].T
+        f = f + users.alone[:, draw, None] + items.alone[at, draw]
+        total += probability(f)
+    share = np.clip(total / users.alone.shape[1], LEAST, 1 - LEAST)
+    return np.asarray(np.log(share) - np.log1p(-share))
 
 
 def _alone(model: Model, units: Units, X: Any) -> tuple[np.ndarray, np.ndarray]:
