@@ -228,7 +228,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         ranks = checked_ranks(self.ranks, chunk.X.shape[1])
         alphas = None if self.alphas is None else checked_alphas(self.alphas)
         table = MemorySource(chunk.X, chunk.y, chunk.weight)
-        with no_model_yet(self), self._journaled(checkpoint, table, columns, None) as journaled:
+        with no_model_yet(), self._journaled(checkpoint, table, columns, None) as journaled:
             seed, journal = journaled
             rows = Rows(Serial(table), journal)
             task = task_of(self, rows, table, columns, seed)

@@ -47,14 +47,11 @@ NO_MODEL = "The fit was interrupted before there was a model, so the estimator i
 
 
 @contextmanager
-def no_model_yet(estimator: Any) -> Iterator[None]:
-    """Leave the estimator as it was, and say so, if Ctrl-C ends a fit before there is a model."""
-    before = dict(vars(estimator))
+def no_model_yet() -> Iterator[None]:
+    """Say that the estimator is unchanged if Ctrl-C ends a fit before there is a model."""
     try:
         yield
     except KeyboardInterrupt as error:
-        vars(estimator).clear()
-        vars(estimator).update(before)
         raise KeyboardInterrupt(NO_MODEL) from error
 
 
@@ -169,7 +166,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             check_one_pass(self)
             return self._learn(source, columns, None, checkpoint)
         warm = self._warm_state(columns)
-        with no_model_yet(self), self._journaled(checkpoint, source, columns, warm) as journaled:
+        with no_model_yet(), self._journaled(checkpoint, source, columns, warm) as journaled:
             seed, journal = journaled
             rows = Rows(engine_for(source, engine), journal)
             callbacks = FitCallbacks(self, X, y)

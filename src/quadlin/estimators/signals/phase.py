@@ -1,5 +1,6 @@
 """Phase retrieval: a real or complex signal from the squares of its measurements."""
 
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -159,13 +160,17 @@ class PhaseRetriever(MeasurementEstimator):
         self
         """
         effort = search_effort(self)
-        with no_model_yet(self):
-            A = self._checked(A, reset=True)
+        draft = copy(
+            self
+        )  # scikit-learn notes the columns there; this one is unchanged till the end
+        with no_model_yet():
+            A = draft._checked(A, reset=True)
             y = checked_intensities(y, A.shape[0])
             weight = weights_of(sample_weight, y)
             real = bool(self.real) or not np.issubdtype(A.dtype, np.complexfloating)
             result = retrieve(A, y, weight, real, effort, seed_of(self))
-            self.signal_, self.status_, self.history_ = result.signal, result.status, result.history
+        adopt_columns(self, draft)
+        self.signal_, self.status_, self.history_ = result.signal, result.status, result.history
         warn_of_columns(result, A.shape[1])
         rows = int(np.count_nonzero(weight))
         interrupted = self.status_ is Status.interrupted
@@ -237,6 +242,15 @@ def search_effort(estimator: Any) -> Effort:
         raise ValueError(Message("{loss} is not one of 'squared', 'huber'.", loss=loss))
     robust = estimator.loss == "huber"
     return Effort(int(estimator.n_starts), int(estimator.max_iter), float(estimator.tol), robust)
+
+
+def adopt_columns(estimator: Any, draft: Any) -> None:
+    """Take over the number and the names of the columns that were noted on a draft."""
+    estimator.n_features_in_ = draft.n_features_in_
+    if hasattr(draft, "feature_names_in_"):
+        estimator.feature_names_in_ = draft.feature_names_in_
+    else:
+        forget_names(estimator)
 
 
 def forget_names(estimator: Any) -> None:

@@ -1,5 +1,6 @@
 """Rank-one matrix sensing: a matrix of low rank from measurements aᵀMa or aᵀMb."""
 
+from copy import copy
 from dataclasses import replace
 from typing import Any, Self
 from warnings import catch_warnings, simplefilter
@@ -16,6 +17,7 @@ from quadlin.estimators.signals.background import Explanation, warn_of_backgroun
 from quadlin.estimators.signals.intensities import checked_targets, refuse_other_lengths
 from quadlin.estimators.signals.phase import (
     MeasurementEstimator,
+    adopt_columns,
     forget_names,
     search_effort,
 )
@@ -190,15 +192,19 @@ class MatrixSensing(MeasurementEstimator):
         types = float_types(A)
         if hasattr(A, "shape"):
             refuse_other_lengths(y, A.shape[0], "A has")
-        with no_model_yet(self):
+        draft = copy(
+            self
+        )  # scikit-learn notes the columns there; this one is unchanged till the end
+        with no_model_yet():
             checks = {"accept_sparse": "csr", "dtype": types, "ensure_min_samples": 2}
-            A, y = measurement_rows(self, A, y, y_numeric=True, **checks)
+            A, y = measurement_rows(draft, A, y, y_numeric=True, **checks)
             model, status = fitted_symmetric(self, A, y, sample_weight)
-            self.left_ = self.right_ = np.asarray(model.components_).T
-            self.values_ = np.asarray(model.eigenvalues_)
-            self.intercept_ = float(model.intercept_)
-            self.history_, self.is_pair_ = model.history_, False
-            self.status_ = Status.undetermined if status in WEAK else status
+            factor, values = np.asarray(model.components_).T, np.asarray(model.eigenvalues_)
+            intercept, history = float(model.intercept_), model.history_
+        adopt_columns(self, draft)
+        self.left_, self.values_, self.right_ = factor, values, factor
+        self.intercept_, self.history_, self.is_pair_ = intercept, history, False
+        self.status_ = Status.undetermined if status in WEAK else status
         return (A,), np.asarray(y, dtype=np.float64), weights_of(sample_weight, y)
 
     def _judge(self, rows: tuple[Any, ...], y: np.ndarray, weight: np.ndarray) -> None:
@@ -276,12 +282,12 @@ class MatrixSensing(MeasurementEstimator):
         rank = rank_of_pairs(self.rank, self.psd)
         y = checked_targets(y, A.shape[0], "A and B have")
         weight = weights_of(sample_weight, y)
-        with no_model_yet(self):
+        with no_model_yet():
             constant = bool(self.fit_intercept)
             result = sense(A, B, y, weight, rank, effort, seed_of(self), constant)
-            self.left_, self.values_, self.right_ = result.U, result.s, result.V
-            self.intercept_ = result.intercept
-            self.status_, self.history_ = result.status, result.history
-            self.is_pair_, self.n_features_in_ = True, A.shape[1] + B.shape[1]
-            forget_names(self)
+        self.left_, self.values_, self.right_ = result.U, result.s, result.V
+        self.intercept_ = result.intercept
+        self.status_, self.history_ = result.status, result.history
+        self.is_pair_, self.n_features_in_ = True, A.shape[1] + B.shape[1]
+        forget_names(self)
         return (A, B), y, weight
