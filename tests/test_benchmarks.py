@@ -31,6 +31,16 @@ def test_the_costs_of_passes_are_measured_on_few_rows():
     assert [line.split()[0] for line in table[2:6]] == ["f32-C", "f32-C", "csr", "csr"]
 
 
+def test_make_bench_measures_passes_of_few_rows():
+    """Likewise."""
+    code = "from bench import pass_costs; print(len(pass_costs('csr', 20000)))"
+    folder = SCRIPTS[0].parent
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=True
+    )
+    assert result.stdout == "4\n"  # three passes and the moments
+
+
 def test_every_peer_says_how_it_runs_and_a_run_of_few_rows_prints_a_table(monkeypatch, capsys):
     folder = SCRIPTS[0].parent / "peers"
     monkeypatch.syspath_prepend(folder)
