@@ -12,4 +12,5 @@ Gives users `quadlin reproduce` and `quadlin demo`.
 #   problems, laws              known models, and distributions of features
 #   race, solver, settings      solvers side by side, those of users included
 #   library, descent, printed   the solvers: ours, gradient descent, and Algorithm 1 as printed
+#   standardised                rows as the baselines take them
 #   demo                        `quadlin demo`
