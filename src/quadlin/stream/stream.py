@@ -118,7 +118,7 @@ class Stream(Beginning):
         return self.options if self.current is self.state else self._chosen
 
     @property
-    def takes(self) -> tuple[Array, Any]:
+    def example_and_dtype(self) -> tuple[Array, Any]:
         """Return an array in the namespace and on the device of the rows, and their dtype."""
         example = self.waiting.y if self.state is None else self.state.model.w
         return example, self.make_units.dtype

@@ -126,7 +126,7 @@ class StreamingLabels(PredictingLabels):
             if isinstance(source, Source):
                 labels = codes if names is None else names[codes.astype(np.int64)]
                 codes = codes_of(labels, classes)[1]
-            X = in_model_dtype(chunk.X, caller, *streams[0].takes)
+            X = in_model_dtype(chunk.X, caller, *streams[0].example_and_dtype)
             weight = _weighted(chunk, codes, factors)
             targets = [
                 moved((codes == label).astype(np.float64), chunk.y)

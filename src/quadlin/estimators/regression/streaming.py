@@ -126,7 +126,7 @@ class Streaming(Predicting):
             stream, fields = fitted.stream, fitted.fields
         caller = f"{type(self).__name__}.partial_fit"
         if isinstance(source, MemorySource):
-            X = in_model_dtype(source.X, caller, *stream.takes)
+            X = in_model_dtype(source.X, caller, *stream.example_and_dtype)
             chunk = Chunk(X, source.y, source.weight)
             self.adopt(Fitted(stream.fed(chunk), columns, fields))
             return self
@@ -134,7 +134,7 @@ class Streaming(Predicting):
             for chunk in keeper.rest(Rows.of(source)):
                 check_weights(Tally.of(chunk), source.dtype)
                 with keeper.feeding():
-                    X = in_model_dtype(chunk.X, caller, *keeper.stream.takes)
+                    X = in_model_dtype(chunk.X, caller, *keeper.stream.example_and_dtype)
                     keeper.stream = keeper.stream.fed(replace(chunk, X=X))
                 if keeper.stream.n_rows:
                     self.adopt(Fitted(keeper.stream, columns, fields))
