@@ -36,10 +36,7 @@ Exit codes: 0 success; 1 something is wrong with the data, the model or a file;
 """
 # The module of each command is imported when the command is called; the list needs its first line.
 COMMANDS = {
-    "check": (
-        "quadlin.cli.check",
-        "Check a table, and suggest how to fit it.",
-    ),
+    "check": ("quadlin.cli.check", "Check a table, and suggest how to fit it."),
     "fit": ("quadlin.cli.fit", "Fit a model to a table and save it."),
     "pairs": ("quadlin.cli.pairs", "Find the pairs of features that interact."),
     "predict": ("quadlin.cli.predict", "Predict the rows of a table, in their order."),

@@ -236,10 +236,11 @@ def _spellings(source: Source) -> list[Finding]:
         if alike := [group for group in groups.values() if len(group) > 1]:
             shown = "; ".join(" and ".join(map(repr, group)) for group in alike[:3])
             more = f"; and {len(alike) - 3} more" if alike[3:] else ""
-            text = f"{shown}{more} differ only in case or spaces, and count as different "
-            text += f"{'levels' if name else 'classes'}. If they mean the same, "
-            text = f"{name}{': ' if name else ''}{text}write them the same way."
-            lines.append(Finding("warning", "levels" if name else "target", text))
+            topic, kind = ("levels", "levels") if name else ("target", "classes")
+            where = f"{name}: " if name else ""
+            text = f"{where}{shown}{more} differ only in case or spaces, and count as different "
+            text += f"{kind}. If they mean the same, write them the same way."
+            lines.append(Finding("warning", topic, text))
     return lines
 
 

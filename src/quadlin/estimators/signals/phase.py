@@ -30,7 +30,7 @@ from quadlin.solve.signals.second_look import second_look
 
 
 class MeasurementEstimator(RegressorMixin, BaseEstimator):
-    """What the estimators share that recover something from measurements."""
+    """What estimators that recover something from measurements share."""
 
     status_: Status
     history_: tuple[Record, ...]
@@ -160,9 +160,7 @@ class PhaseRetriever(MeasurementEstimator):
         self
         """
         effort = search_effort(self)
-        draft = copy(
-            self
-        )  # scikit-learn notes the columns there; this one is unchanged till the end
+        draft = copy(self)  # scikit-learn notes the columns there, so that Ctrl-C changes nothing
         with no_model_yet():
             A = draft._checked(A, reset=True)
             y = checked_intensities(y, A.shape[0])

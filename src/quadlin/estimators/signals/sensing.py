@@ -192,9 +192,7 @@ class MatrixSensing(MeasurementEstimator):
         types = float_types(A)
         if hasattr(A, "shape"):
             refuse_other_lengths(y, A.shape[0], "A has")
-        draft = copy(
-            self
-        )  # scikit-learn notes the columns there; this one is unchanged till the end
+        draft = copy(self)  # scikit-learn notes the columns there, so that Ctrl-C changes nothing
         with no_model_yet():
             checks = {"accept_sparse": "csr", "dtype": types, "ensure_min_samples": 2}
             A, y = measurement_rows(draft, A, y, y_numeric=True, **checks)
