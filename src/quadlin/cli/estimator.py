@@ -31,7 +31,7 @@ from quadlin.explain.tables import product_name
 BETWEEN = ":"  # the two features of a pair
 NOT_OF_CLASSES = ("loss", "polish")  # what only a regression has
 NOT_OF_LABELS = (*NOT_OF_CLASSES, "uncertainty", "robust_errors", "pairs", "hierarchy")  # with --fm
-# What is chosen by folds, or not there.
+# What the folds choose, or what cross-validation does not have.
 NOT_WITH_CV = ("rank", "alpha", "polish", "batch_size", "max_memory", "pairs", "hierarchy")
 DEFAULTS = ModelOptions()
 

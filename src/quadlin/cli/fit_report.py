@@ -106,7 +106,7 @@ def is_zero_or_one(target: Moments) -> bool:
 
 
 def _about(model: Any, source: Source, output: Path, passes: int, seconds: float) -> dict[str, Any]:
-    """Return what there is to say of every fit."""
+    """Return what is reported about every fit."""
     return {
         "model": str(output),
         "rows": model.n_samples_seen_,

@@ -65,7 +65,7 @@ class RowOptions:
     """How rows are read."""
 
     missing: Literal["error", "drop", "mean"] | None = None
-    """Missing values: error stops, drop skips the row, mean fills them in (a missing y: skips)."""
+    """Missing values: error stops; drop skips rows; mean fills them, and skips rows without y."""
     format: str | None = None
     """csv, tsv, parquet, arrow, npy, npz, svmlight or libffm. Default: from the file name."""
     features: Annotated[int | None, WHOLE] = None

@@ -118,7 +118,7 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def on_interrupt(text: str) -> Iterator[None]:
-    """Tell the user something if Ctrl-C comes meanwhile."""
+    """Tell the user this text if Ctrl-C interrupts the block."""
     try:
         yield
     except KeyboardInterrupt:

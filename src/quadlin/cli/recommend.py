@@ -72,7 +72,7 @@ def recommend(
     exclude
         A table of pairs to leave out, such as the ratings, with columns of both tables.
     label
-        For a classifier, the label whose probability ranks the items. Default: 1 of 0 and 1.
+        For a classifier, the label that ranks the items. Default: the larger of two numbers.
     user_columns
         The columns to read from the first table, separated by commas. Default: all.
     item_columns

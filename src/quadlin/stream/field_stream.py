@@ -157,8 +157,8 @@ class FieldStream(Stream):
     def _by_least_squares(self) -> Stream:
         """Return a stream without posterior that has received the rows of the first batch.
 
-        Nothing is said of an incomplete batch of levels alone: in few rows each item may follow its
-        user, but more rows will tell them apart.
+        There is no warning about an incomplete batch of levels alone: in few rows, each item may
+        have one user only, and more rows will tell them apart.
         """
         levels_alone = len(np.concatenate(self.make_units.fields)) == len(self.make_units.names)
         if self.waiting.rows >= self.goal or not levels_alone:

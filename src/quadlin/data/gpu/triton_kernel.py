@@ -166,7 +166,7 @@ class Runs:
     def launcher(
         self, units: Array, R: Array, squares_of: int = 0, squared: bool = False
     ) -> Callable[[], Any]:
-        """Return what computes them, of R stored by columns.
+        """Return a function that computes them for R, stored by columns.
 
         `squares_of` is the column that is multiplied by Z∘Z.
         """

@@ -54,7 +54,7 @@ class Feed:
     again: bool  # whether `pieces` may be called more than once
     ahead: bool  # whether it pays to fetch pieces in the background
     is_read = False  # whether the pieces are chunks that a reader has made before
-    per_row: float | None = None  # entries of a sparse row, about; None where rows are dense
+    per_row: float | None = None  # about how many entries a sparse row has; None for dense rows
     commas: Mapping[Any, str] = MappingProxyType({})  # columns of "1,5", and what to do about them
 
     @property

@@ -172,7 +172,7 @@ def _refuse_missing_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
 
 
 def refuse_missing(name: Any, piece: Piece, row: int) -> NoReturn:
-    """Refuse a column in which a row is missing."""
+    """Refuse a column with a missing value."""
     raise SourceError(
         "Column {name!r} contains NaN (a missing value), first in {where}. {remedy}",
         name=str(name),

@@ -51,7 +51,7 @@ class LabelLearner:
             self.seen.update(distinct)
 
     def labels(self) -> tuple[str, ...]:
-        """Return the labels in their order, or say why the text is none of labels."""
+        """Return the labels in their order, or say why the values are not labels."""
         many = len(self.seen) > MANY_LABELS
         example = written_numbers(sorted(self.seen))
         if example is not None:

@@ -124,9 +124,9 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
         As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
     draws : int or None, default=None
         With a number, `fit` draws that many machines from their posterior by Gibbs sampling, and
-        probabilities are means over them. They take the uncertainty of each taste into account, so
-        that they are better the fewer labels there are and the stronger tastes are. Draws need rows
-        of one-hot fields, as in the notes, and ``alpha="auto"``.
+        probabilities are means over them, which account for the uncertainty of each taste. This
+        helps most if tastes are strong and labels are few. Draws need rows of one-hot fields, as in
+        the notes, and ``alpha="auto"``.
 
     Attributes
     ----------

@@ -25,7 +25,7 @@ MANY = 1.5  # times the number of rows: weights that count so many are worth a w
 
 
 def with_counting_weights(job: Job) -> tuple[Job, float]:
-    """Return rows whose weights count rows, and the factor that makes them so."""
+    """Return the job with weights that count rows, and what they were multiplied by."""
     share = _count_share(job.rows, job.source)
     rows, source = _reweighted(job.rows, job.source, share)
     return replace(job, rows=rows, source=source), share

@@ -23,7 +23,7 @@ def is_asked_for(pairs: Any) -> bool:
 
 
 def is_whole(value: Any, least: int) -> bool:
-    """Tell whether a parameter is a whole number of at least this size; a boolean is none."""
+    """Tell whether a parameter is a whole number, not a boolean, and at least this large."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
@@ -37,13 +37,13 @@ def check_whole(estimator: Any, name: str, least: int, auto: bool = False) -> No
 
 
 def check_tol(tol: Any) -> None:
-    """Refuse a tolerance that is none."""
+    """Refuse a tolerance that is not a number in [0, 1)."""
     if not isinstance(tol, Real) or not 0 <= float(tol) < 1:
         raise ValueError(Message("{tol=} must be a number in [0, 1).", tol=tol))
 
 
 def refuse_conflicts(conflicts: Mapping[Option, Any], text: str) -> None:
-    """Raise for the first option that conflicts, by a text about `option`."""
+    """Raise an error for the first option that conflicts; `text` is its template."""
     for option, conflicting in conflicts.items():
         if conflicting:
             raise ValueError(Message(text, option=option))

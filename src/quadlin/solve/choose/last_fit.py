@@ -61,10 +61,10 @@ class LastFit(Candidates):
         return Choice(options, solution, white)
 
     def best_so_far(self) -> Choice | None:
-        """Return the best candidate of a search that was interrupted: no pass; None without any.
+        """Return the best candidate of an interrupted search, without a pass; None without any.
 
-        Of low ranks it is the model that their evidence was computed at, of ridge regression the
-        one that its sums give; all products would take another pass.
+        The model of a low rank is the one that its evidence was computed at, and that of ridge
+        regression comes from its sums; all products would take another pass.
         """
         tried = [*self.candidates(), *([self.latest] if self.latest is not None else [])]
         models = [(c, self._model_so_far(c)) for c in tried]

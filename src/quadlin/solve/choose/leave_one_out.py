@@ -16,9 +16,9 @@ errors for all multiples of the ridge.
 Bounds take a fraction of that work, O(npm) in place of O(np²). As :math:`h = \omega |A^{-1/2}
 \varphi|^2`, the mean of the squares of the products of φ with m random directions
 :math:`A^{-1/2} g` is :math:`\tilde h = h \chi^2_m/m`, and the error is bounded by
-:math:`r/(1 - \tilde h - 3 \tilde h^2)`. Where leverages are small, what is too much and what is too
-little make up for each other in a sum, which errs by √(2/mp) only; a large leverage, of which one
-row may have most of a sum, is doubled. Where rows are many, such bounds show a low rank already.
+:math:`r/(1 - \tilde h - 3 \tilde h^2)`. Where leverages are small, the errors
+of these estimates cancel in a sum, which is off by √(2/mp) only; a large leverage, by which one row
+may dominate a sum, is doubled. With many rows, such bounds are enough to confirm a low rank.
 """
 
 from collections.abc import Sequence

@@ -206,7 +206,7 @@ def refuse_uninformative(
         fixed = [n for n in (i, j) if not float(scale[n])]
         if fixed and constant:
             raise ValueError(
-                f"The feature {names[fixed[0]]!r} of a pair is constant, so their product adds "
+                f"The feature {names[fixed[0]]!r} of a pair is constant, so the product adds "
                 "nothing to the linear part. Leave the pair out."
             )
         if i == j and not float(free[i]):

@@ -1,8 +1,8 @@
-"""Draws of a machine of log-odds from its posterior: those of labels, not of an approximation.
+"""Draws of a machine of log-odds from the posterior of labels, not from an approximation of it.
 
-About one point the logistic loss is least squares, but where tastes are strong the log-odds of new
-pairs are uncertain by several units, and least squares about their means says nothing of that. So
-each sweep draws the curvature of every row anew (`polya_gamma`): given it, levels are drawn as for
+Near one point the logistic loss is about least squares, but where tastes are strong, the log-odds
+of new pairs are uncertain by several units, which least squares about their means does not show. So
+each sweep draws the curvature of every row anew (`polya_gamma`). Given it, levels are drawn as for
 ratings, with noise one.
 """
 
@@ -39,7 +39,7 @@ class LabelMachine(FieldMachine):
 
     @property
     def log_odds(self) -> np.ndarray:
-        """The log-odds of the rows (n,)."""
+        """Return the log-odds of the rows (n,)."""
         entities = zip(self.state, self.rows.entities, strict=True)
         total, cross = joined([theta.mean[:, e.of_row] for theta, e in entities], self.signs)
         return np.asarray(self.b + total[0] + cross)

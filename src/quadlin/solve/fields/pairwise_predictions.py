@@ -25,13 +25,13 @@ from quadlin.solve.fits.fit_state import FitState
 
 SCORES = 2**22  # numbers of a block of scores
 FACTORS = 2**24  # numbers of a block of factors
-LEAST = 1e-15  # of a mean probability over draws, whose logarithm is finite
+LEAST = 1e-15  # of a mean probability over draws, so that its logarithm is finite
 
 
 class Side(NamedTuple):
     """Rows of one side: what each adds alone, and the factor of its products with the other.
 
-    Of draws of log-odds there are S, whose probabilities are averaged.
+    For S draws of log-odds there are S of each, since probabilities are averaged over them.
     """
 
     alone: np.ndarray  # (n,), or (n, S)
@@ -78,7 +78,7 @@ def sides_of_draws(
 ) -> tuple[Callable[[Any], Side], Callable[[Any], Side]]:
     """Return such functions for the mean over draws, whose factors stand side by side.
 
-    Those of log-odds stay apart.
+    Draws of log-odds are kept apart: the mean is that of their probabilities.
     """
     layout, S = draws.layout, len(draws.tables)
     # Of entities with columns on both sides, which have no products within them.

@@ -89,7 +89,7 @@ class FitState:
         return dof + (0 if self.parts is None else len(self.parts.terms.i))
 
 
-OnState = Callable[[FitState], bool] | None  # is told of each step, and stops a fit by True
+OnState = Callable[[FitState], bool] | None  # called after each step; True stops the fit
 
 
 def trusted_range(
@@ -160,9 +160,9 @@ def fit_table(
 
 
 def warm_start(warm: FitState | None, units: Units, options: Options) -> Model | None:
-    """Return the model to go on from, in the units and of the rank asked for; None if it is none.
+    """Return the model to continue from, in these units and of the rank that is asked for.
 
-    That is where there is no earlier state, or one of other features.
+    None if there is no earlier state, or if it has other features.
     """
     if warm is None or warm.model.w.shape != units.scale.shape:
         return None

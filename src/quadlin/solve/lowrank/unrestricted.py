@@ -1,8 +1,8 @@
 """The optimum of a problem that is linear in its parameters: rank 0, or all products.
 
-Conjugate gradients come near it in a few passes, but never quite there. The normal equations of few
-parameters take one pass, and say what is best whichever parts are fitted and however features are
-correlated.
+Conjugate gradients get close to it in a few passes, but never reach it. The normal equations of few
+parameters take one pass, and give the optimum whichever parts are fitted and however strongly
+features are correlated.
 """
 
 from dataclasses import replace

@@ -70,7 +70,7 @@ class PairFit:
     left: float  # rows beyond the parameters
     step: Stepwise
     choice: PairChoice  # the pairs and blocks that were taken, of those that were looked at
-    looked: Sequence[Pair]  # at: of each group of one product; of others the first
+    looked: Sequence[Pair]  # the first product of each group that was looked at
     at_limit: bool  # whether no more could be taken
 
     @cached_property

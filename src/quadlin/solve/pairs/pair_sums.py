@@ -54,7 +54,7 @@ class RegressionColumns:
     def pieces(self, chunk: Chunk, numbers: np.ndarray | None = None) -> Iterator["DenseRows"]:
         """Yield the rows of a chunk, as many as fit into memory at a time.
 
-        `numbers` has a row of its own for each of them.
+        `numbers` has one row for each of them.
         """
         n = chunk.X.shape[0]
         step = max(1, PIECE_ENTRIES // (2 * self.base + len(self.i)))
