@@ -115,7 +115,7 @@ def test_text_can_be_learned_in_one_pass(quadlin):
     ("options", "code", "message"),
     [
         ("--target text --no-classify", 1, "must be numbers"),
-        ("--target text --loss huber", 2, "cannot be combined with --loss"),
+        ("--target text --loss huber", 2, "cannot be combined with --loss. Leave it out."),
         ("--target text --cv", 2, "cannot be combined with --cv"),
         ("--target a --classify", 1, "Unknown label type"),
     ],

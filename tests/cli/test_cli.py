@@ -906,6 +906,7 @@ def test_what_is_noticed_on_the_standard_input_is_told_once(tmp_path):
             2,
         ),
         ("fit F/houses.csv --target price --one-pass --uncertainty", "--uncertainty needs", 2),
+        ("fit F/houses.csv --target price --one-pass --loss huber", "--loss huber needs", 2),
         ("fit F/houses.csv --target price --pairs -2", "--pairs", 2),
         ("fit F/houses.csv --target price --pairs area", '"area" is not a pair. Give auto', 2),
         ("fit F/houses.csv --target price --pairs area:ag", "names 'ag', but the features are", 2),

@@ -17,6 +17,8 @@ from quadlin.cli.options import (
     hierarchy_of,
     split_names,
 )
+from quadlin.cli.printing import flag
+from quadlin.core.messages import Option
 from quadlin.data import Source
 from quadlin.data.columns.encoder import text_columns
 from quadlin.data.columns.names import shortened
@@ -87,18 +89,19 @@ def make_estimator(
         without = ("diagonal", *NOT_OF_LABELS) if classify else ("diagonal",)
     elif classify:
         if cv:
-            raise UsageError("Classes cannot be combined with --cv.")
+            raise UsageError("Classes cannot be combined with --cv. Leave it out.")
         kind, without = SecondOrderClassifier, NOT_OF_CLASSES
     elif cv:
         if not source.again:
             raise UsageError("--cv reads the rows several times: save them to a file first.")
         kind, without = SecondOrderRegressorCV, NOT_WITH_CV
     elif streamed:
-        for name in _given(model, ("loss", "uncertainty", "robust_errors")):
-            raise UsageError(f"{name} needs several passes over the rows, but there is only one.")
-    for name in _given(model, without):
-        beside = "Classes" if classify else "--cv"
-        raise UsageError(f"{beside} cannot be combined with {name}.")
+        for option in _given(model, ("loss", "uncertainty", "robust_errors")):
+            several = "needs several passes over the rows, but there is only one."
+            raise UsageError(f"{flag(option)} {several}")
+    for option in _given(model, without):
+        both = f"{'Classes' if classify else '--cv'} cannot be combined with"
+        raise UsageError(f"{both} {flag(Option(option.name))}. Leave it out.")
     estimator = kind(**{k: v for k, v in params.items() if k not in without})
     try:
         if not cv:
@@ -108,10 +111,10 @@ def make_estimator(
     return estimator
 
 
-def _given(model: ModelOptions, names: Iterable[str]) -> list[str]:
-    """Return the flags of those options that differ from their defaults."""
-    given = [name for name in names if getattr(model, name) != getattr(DEFAULTS, name)]
-    return [f"--{name.replace('_', '-')}" for name in given]
+def _given(model: ModelOptions, names: Iterable[str]) -> list[Option]:
+    """Return those options that differ from their defaults."""
+    options = [Option(name, getattr(model, name)) for name in names]
+    return [option for option in options if option.value != getattr(DEFAULTS, option.name)]
 
 
 def _check_machine(
