@@ -48,7 +48,7 @@ def check(
 
     Reports missing values, identifiers and codes, rare levels, levels that differ
     only in case, two-valued features, correlation, heavy tails, rows per parameter
-    and memory, in three to five passes. Missing values are counted; everything
+    and memory, in four to nine passes. Missing values are counted; everything
     else is computed from the complete rows.
 
       quadlin check houses.csv --target price
