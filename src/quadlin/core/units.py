@@ -37,7 +37,7 @@ class Units:
     """
 
     mean: Array  # (d,), μ rounded to the rows' dtype, so that x − μ is what is computed
-    scale: Array  # (d,), 1/σ, and 0 for a constant feature
+    scale: Array  # (d,), 1/σ; for a constant feature 0, or 1/|μ| if parts are not fitted
     kappa: Array  # (d,), E z³
     phi: Array  # (d,), E z⁴
     free: Array  # (d,), 1 where the diagonal of M is modelled, 0 where it is not
@@ -121,9 +121,17 @@ def watchful_scale(units: Units) -> Array:
 
 
 def units_of(
-    features: Moments, free: Array, target: Target, dtype: Any, one_hot: Array | None = None
+    features: Moments,
+    free: Array,
+    target: Target,
+    dtype: Any,
+    one_hot: Array | None = None,
+    tied: bool = False,
 ) -> Units:
     """Make units from the moments of the features and those of the target.
+
+    Where linear parts are `tied`, as b and w are to M if they are not fitted, a constant feature
+    stands for them, as a column of ones does: it has z = 0, but μ/σ of size one.
 
     A one-hot column has ρ² = 1/σ, so that a rare level, which occurs in few rows, is shrunk more
     than a common one: half-way between the ridge on standardised columns (ρ² = 1, the same share
@@ -142,15 +150,18 @@ def units_of(
     if one_hot is not None:
         penalty_scale = xp.where(one_hot, 1 / xp.sqrt(sd), penalty_scale)
 
+    stands_for = xp.abs(xp.where(tied & ~varies, features.mean, 0.0))
+    of_constant = xp.where(stands_for > 0, 1 / xp.where(stands_for > 0, stands_for, 1.0), 0.0)
+
     def cast(v: Array) -> Array:
         return xp.astype(v, dtype)
 
     return Units(
         cast(features.mean),
-        cast(xp.where(varies, 1 / sd, 0.0)),
+        cast(xp.where(varies, 1 / sd, of_constant)),
         cast(xp.where(varies, features.kappa, 0.0)),
         cast(xp.where(varies, features.phi, 1.0)),
-        cast(free & varies),
+        cast(free & (varies | (stands_for > 0))),
         target,
         cast(penalty_scale),
         cast(rest),
@@ -176,12 +187,14 @@ class UnitsMaker:
         self.refuse_overflow(features, target)
         of_target = target_of_labels if self.labels else target_of
         of_target = target_of_counts if self.counts else of_target
+        free = xp.asarray(self._free(features), device=features.mean.device)
         return units_of(
             features,
-            xp.asarray(self._free(features), device=features.mean.device),
+            free & features.varies(self.dtype) if self.fit_linear else free,
             of_target(target, self.fit_intercept),
             self.dtype,
             self._one_hot(features),
+            not (self.fit_linear and self.fit_intercept),
         )
 
     def _one_hot(self, moments: Moments) -> Array | None:

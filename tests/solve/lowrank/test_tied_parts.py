@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from quadlin import SecondOrderRegressor
 from quadlin.solve.lowrank.tangent import TiedParts
@@ -128,3 +129,40 @@ def test_a_whitener_of_float32_is_undone_to_the_last_digits_of_float64(full):
     wide, Q = in_float64(white), rng.standard_normal((6, 2))
     np.testing.assert_allclose(wide.inverse(wide.apply(Q)), Q, rtol=1e-12)
     np.testing.assert_allclose(wide.apply(Q), white.apply(Q), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [(True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("ones", [1.0, -3.0, 1e6])
+@pytest.mark.parametrize("form", [np.asarray, csr_array, lambda X: X.astype(np.float32)])
+def test_a_column_of_ones_stands_for_the_parts_that_are_not_fitted(parts, ones, form):
+    """It was left out silently: predictions were too low by the mean, R² −2 instead of .99."""
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((300, 3))
+    y = 5 + Z @ [1.0, -1.0, 0.5] + Z[:, 0] * Z[:, 1] + 0.1 * rng.standard_normal(300)
+    X = form(np.column_stack([np.full(300, ones), Z]))
+    linear, intercept = parts
+    model = SecondOrderRegressor(
+        4, alpha=0, pairs=None, fit_linear=linear, fit_intercept=intercept, random_state=0
+    ).fit(X, y)
+    full = SecondOrderRegressor(4, alpha=0, pairs=None, random_state=0).fit(Z, y)
+    assert model.predict(X) == pytest.approx(full.predict(Z), abs=1e-4)
+    assert intercept or model.intercept_ == 0
+    assert linear or not np.any(model.coef_)
+
+
+def test_a_column_of_ones_is_the_intercept_of_every_kind_of_fit():
+    rng = np.random.default_rng(1)
+    Z = rng.standard_normal((600, 3))
+    y = 5 + Z @ [1.0, -1.0, 0.5] + Z[:, 0] * Z[:, 1] + 0.1 * rng.standard_normal(600)
+    X = np.column_stack([np.ones(600), Z])
+    for options in ({"rank": 2}, {"rank": 2, "polish": False}, {"rank": 2, "loss": "huber"}):
+        model = SecondOrderRegressor(fit_intercept=False, random_state=0, **options).fit(X, y)
+        full = SecondOrderRegressor(random_state=0, **options).fit(Z, y)
+        # With a learned penalty, which the column of ones has and the intercept has not.
+        assert model.predict(X) == pytest.approx(full.predict(Z), abs=0.02)
+        assert model.coef_[0] == pytest.approx(full.intercept_, abs=0.02)
+    assert SecondOrderRegressor(fit_intercept=False, random_state=0).fit(X, y).score(X, y) > 0.99
+    stream = SecondOrderRegressor(2, fit_intercept=False, random_state=0)
+    for start in range(0, 600, 100):
+        stream.partial_fit(X[start : start + 100], y[start : start + 100])
+    assert stream.score(X, y) > 0.99
