@@ -5,9 +5,19 @@ from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 
-from quadlin import SecondOrderClassifier, SecondOrderRegressor, load, save
+from quadlin import (
+    FactorizationMachineRegressor,
+    MatrixSensing,
+    PhaseRetriever,
+    SecondOrderClassifier,
+    SecondOrderRegressor,
+    SecondOrderRegressorCV,
+    load,
+    save,
+)
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 3))
@@ -198,3 +208,32 @@ def test_a_process_forked_after_a_fit_predicts_and_fits_the_same():
     child.join()
     np.testing.assert_array_equal(predicted, model.predict(X))
     np.testing.assert_array_equal(again, model.predict(X))
+
+
+ESTIMATORS = [
+    SecondOrderRegressor, SecondOrderRegressorCV, FactorizationMachineRegressor, MatrixSensing,
+    PhaseRetriever,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("Estimator", ESTIMATORS)
+def test_dates_and_masked_entries_are_not_numbers_wherever_they_stand(Estimator):
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    days = np.datetime64("2020-01-01", "us") + np.arange(40) * np.timedelta64(1, "D")
+    masked = np.ma.array(X[:, 0] ** 2, mask=np.arange(40) == 4)
+    for y in (days, days - days[0], pl.Series(days), pd.Series(days)):
+        with pytest.raises(ValueError, match="y holds dates or times"):
+            Estimator().fit(X, y)
+        with pytest.raises(ValueError, match="sample_weight holds dates or times"):
+            Estimator().fit(X, X[:, 0] ** 2, sample_weight=y)
+    with pytest.raises(ValueError, match="y is a masked array"):
+        Estimator().fit(X, masked)
+    with pytest.raises(ValueError, match="sample_weight is a masked array"):
+        Estimator().fit(X, X[:, 0] ** 2, sample_weight=masked)
+    for rows in (np.stack([days, days], axis=1), pl.DataFrame({"a": X[:, 0], "day": days})):
+        with pytest.raises(ValueError, match="holds dates or times"):
+            Estimator().fit(rows, X[:, 0] ** 2)
+    with pytest.raises(ValueError, match="is a masked array"):
+        Estimator().fit(np.ma.array(X, mask=X > 2), X[:, 0] ** 2)
+    with pytest.raises(TypeError, match="is a query, not a table"):
+        Estimator().fit(pl.LazyFrame({"a": X[:, 0], "b": X[:, 1]}), X[:, 0] ** 2)

@@ -18,7 +18,7 @@ from sklearn.utils.validation import validate_data
 
 from quadlin.core.arrays import Array, moved, namespace
 from quadlin.core.messages import Message
-from quadlin.data.columns.columns import dates_in
+from quadlin.data.columns.columns import TIMES, dates_in
 
 # Before 1.9 scikit-learn asks frames for their names by a protocol that polars 2 does not have.
 _SEES_FRAMES = tuple(map(int, __version__.split(".")[:2])) >= (1, 9)
@@ -76,6 +76,8 @@ def checked_weight(weight: Any, y: Array) -> Array | None:
     xp = namespace(y)
     if isinstance(weight, Real):
         weight = xp.full(y.shape, float(weight), dtype=y.dtype, device=y.device)
+    refuse_masked(weight, "sample_weight")
+    refuse_dates(weight, "sample_weight")
     weight = check_array(weight, ensure_2d=False, dtype=None, input_name="sample_weight")
     weight = moved(weight, y)
     if weight.ndim != 1:
@@ -164,9 +166,11 @@ def refuse_unusable(X: Any, y: Any, weight: Any) -> None:
 
 
 def refuse_missing_targets(y: Any) -> None:
-    """Refuse targets that are missing or infinite, by the first of them."""
+    """Refuse targets that are missing, masked, infinite or dates, by the first of them."""
     if y is None:
         return
+    refuse_masked(y, "y")
+    refuse_dates(y, "y")
     try:
         values = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError):  # scikit-learn refuses these by itself
@@ -185,12 +189,18 @@ def refuse_missing_targets(y: Any) -> None:
 
 
 def refuse_other_targets(y: Any) -> None:
-    """Refuse targets that are complex numbers or dates."""
-    kind = getattr(getattr(y, "dtype", None), "kind", "")
-    if kind == "c":
+    """Refuse targets that are complex numbers."""
+    if getattr(getattr(y, "dtype", None), "kind", "") == "c":
         raise ValueError(COMPLEX_TARGETS)
-    if kind in ("m", "M"):
-        raise ValueError(dates_in("y", str(y.dtype)))
+
+
+def refuse_dates(values: Any, name: str) -> None:
+    """Refuse an array or a series of dates, times or durations."""
+    dtype = getattr(values, "dtype", None)
+    series = nw.from_native(values, pass_through=True, allow_series=True)
+    times = isinstance(series, nw.Series) and series.dtype in TIMES
+    if times or getattr(dtype, "kind", "") in ("m", "M"):
+        raise ValueError(dates_in(name, str(dtype)))
 
 
 def refuse_masked(values: Any, name: str) -> None:

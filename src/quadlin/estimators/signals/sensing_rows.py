@@ -8,14 +8,16 @@ from os import PathLike
 from typing import Any
 from warnings import catch_warnings, filterwarnings, simplefilter
 
+import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array
 
 from quadlin.core.messages import Message, Option, warn
+from quadlin.data.columns.columns import check_frame
 from quadlin.estimators.rows.parameters import is_auto
-from quadlin.estimators.rows.validation import checked_weight, float_types, validated
+from quadlin.estimators.rows.validation import checked_weight, float_types, refuse_masked, validated
 from quadlin.solve.signals.search import FAR, Majority
 
 FEW = 1.5  # measurements per unknown, below which a search with noise mostly fails
@@ -38,13 +40,17 @@ def refuse_complex(rows: Any) -> None:
 
 
 def refuse_paths(rows: Any) -> None:
-    """Refuse names of files, with what to do about them."""
+    """Refuse names of files, queries, dates and masked entries, with what to do about them."""
     for X in rows if isinstance(rows, tuple) else (rows,):
         if isinstance(X, str | PathLike):
             raise TypeError(
                 f"{X!r} is the name of a file, and measurement vectors are taken from memory: give "
                 "an array, for example np.load(path), or pandas.read_csv(path).to_numpy()."
             )
+        if isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
+            raise TypeError(f"A {type(X).__name__} is a query, not a table. Collect it.")
+        refuse_masked(X, "A")
+        check_frame(X)
 
 
 def as_pair(rows: Any) -> Any:
