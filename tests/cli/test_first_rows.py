@@ -142,3 +142,18 @@ def test_labels_and_few_rows_are_not_judged():
     many = np.arange(100.0)
     labels = FirstRows(("a", "b"), np.column_stack([many, many]), None, whole=True)
     assert labels.remarks(csv=True) == []
+
+
+@pytest.mark.parametrize("command", ["check", "fit"])
+def test_numbers_too_large_to_square_are_refused_without_warnings_of_numpy(
+    command, tmp_path, capsys
+):
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 150))
+    path = tmp_path / "huge.csv"
+    pd.DataFrame({"a": 1e300 * a, "b": b, "y": b}).to_csv(path, index=False)
+    code = run([command, str(path), "--target", "y"])
+    err = capsys.readouterr().err
+    assert code == 1
+    assert "too large to square" in err
+    assert "encountered" not in err

@@ -119,6 +119,7 @@ class FirstRows:
             lines.append(f"{text}values. If it is one, {declare}, and give --missing mean or drop.")
         return lines
 
+    @np.errstate(over="ignore", invalid="ignore")  # numbers too large to square are refused later
     def remarks(self, csv: bool, but: Iterable[str] = ()) -> list[str]:
         """Return what there is to say about columns, `but` some, in words."""
         told = set(but)
