@@ -1,5 +1,7 @@
 """Where w or b is not fitted, they are tied to M: also with features far from zero."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -166,3 +168,18 @@ def test_a_column_of_ones_is_the_intercept_of_every_kind_of_fit():
     for start in range(0, 600, 100):
         stream.partial_fit(X[start : start + 100], y[start : start + 100])
     assert stream.score(X, y) > 0.99
+
+
+@pytest.mark.parametrize(("fit_linear", "fit_intercept"), PARTS)
+def test_means_that_rounding_spoils_are_told_where_a_part_is_not_fitted(fit_linear, fit_intercept):
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((300, 3))
+    y = Z[:, 0] * Z[:, 1] + Z[:, 2]
+    options = {"rank": 1, "alpha": 0.0, "pairs": None, "random_state": 0}
+    model = SecondOrderRegressor(fit_linear=fit_linear, fit_intercept=fit_intercept, **options)
+    with pytest.warns(UserWarning, match="rounding errors of their squares"):
+        model.fit(Z + 1e6, y)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*rounding errors of their squares")
+        model.fit(Z + 1e4, y)
+        SecondOrderRegressor(**options).fit(Z + 1e6, y)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 FIRST_ROWS = 1000  # that show cheaply that a column holds no ids
 HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
+FAR = 5e5  # standard deviations: of products of such columns float64 keeps four digits
 MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
 
 
@@ -46,6 +47,7 @@ def check_survey(
     _check_merged(surveyed, names)
     warn_of_target(surveyed, options)
     _warn_of_extremes(surveyed, names, options, robust)
+    _warn_of_far_columns(surveyed, names, options)
 
 
 def check_row_count(rows: int) -> None:
@@ -151,6 +153,22 @@ def _warn_of_extremes(
                 "A handful of rows have extreme targets, and dominate a fit by squared errors. "
                 "Check them, or use {loss=huber}."
             )
+        )
+
+
+def _warn_of_far_columns(surveyed: Survey, names: Sequence[str], options: Options) -> None:
+    """Warn of means so large that rounding spoils a quadratic part that b or w is tied to."""
+    if (options.fit_linear and options.fit_intercept) or options.rank == 0:
+        return
+    features = surveyed.features
+    mean, sd = to_numpy(features.mean), np.sqrt(to_numpy(features.var))
+    far = [names[int(j)] for j in np.flatnonzero((sd > 0) & (np.abs(mean) > FAR * sd))]
+    if far:
+        missing = "an intercept" if options.fit_linear else "a linear part"
+        warn(
+            f"The means of {listed(far)} are more than {FAR:,.0f} times their standard deviations. "
+            f"Without {missing}, rounding errors of their squares and products may spoil the fit. "
+            "Fit both, or subtract a constant from these columns."
         )
 
 
