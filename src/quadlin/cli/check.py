@@ -41,8 +41,8 @@ LISTS = ("columns", "exclude", "categorical", "multi_hot", "na")
 def check(
     data: str,
     *,
-    read: TableOptions = TableOptions(),  # noqa: B008  it is frozen
-    answer: OutputOptions = OutputOptions(),  # noqa: B008
+    read: TableOptions = TableOptions(),
+    answer: OutputOptions = OutputOptions(),
 ) -> None:
     """Check a table, and suggest how to fit it.
 

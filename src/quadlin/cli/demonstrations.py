@@ -59,8 +59,8 @@ def reproduce(
     device: str = "cpu",
     jobs: Annotated[int | None, WHOLE] = None,
     report_only: Annotated[bool, Parameter(negative="")] = False,
-    panels: PanelOptions = PanelOptions(),  # noqa: B008  it is frozen
-    answer: OutputOptions = OutputOptions(),  # noqa: B008
+    panels: PanelOptions = PanelOptions(),
+    answer: OutputOptions = OutputOptions(),
 ) -> None:
     """Run the experiments of the paper.
 

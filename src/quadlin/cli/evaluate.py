@@ -22,8 +22,8 @@ def evaluate(
     model: Path,
     data: str,
     *,
-    read: LabelledRowOptions = LabelledRowOptions(),  # noqa: B008  it is frozen
-    answer: OutputOptions = OutputOptions(),  # noqa: B008
+    read: LabelledRowOptions = LabelledRowOptions(),
+    answer: OutputOptions = OutputOptions(),
 ) -> None:
     """Measure how well a model predicts rows with a target.
 

@@ -15,7 +15,7 @@ def export(
     *,
     output: OutputPath = Path("model.onnx"),
     dtype: Literal["float32", "float64"] | None = None,
-    answer: OutputOptions = OutputOptions(),  # noqa: B008  it is frozen
+    answer: OutputOptions = OutputOptions(),
 ) -> None:
     """Write a model as an ONNX graph.
 

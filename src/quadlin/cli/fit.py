@@ -46,16 +46,16 @@ def fit(
     data: str,
     *,
     output: OutputPath = Path("model.safetensors"),
-    read: TableOptions = TableOptions(),  # noqa: B008  it is frozen
+    read: TableOptions = TableOptions(),
     model: ModelOptions = DEFAULTS,
-    machine: MachineOptions = MachineOptions(),  # noqa: B008
+    machine: MachineOptions = MachineOptions(),
     one_pass: Flag = False,
     cv: Flag = False,
     classify: Annotated[bool | None, Parameter(negative="--no-classify")] = None,
     engine: str = "serial",
     checkpoint: Path | None = None,
     hold: Annotated[int, WHOLE, Parameter(validator=validators.Number(gte=0))] = 1000,
-    answer: OutputOptions = OutputOptions(),  # noqa: B008
+    answer: OutputOptions = OutputOptions(),
 ) -> None:
     """Fit a model to a table and save it.
 

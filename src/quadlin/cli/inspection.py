@@ -28,8 +28,8 @@ def inspect(
     top: Annotated[int, WHOLE] = 10,
     html: Path | None = None,
     label: str | None = None,
-    read: LabelledRowOptions = LabelledRowOptions(),  # noqa: B008  it is frozen
-    answer: OutputOptions = OutputOptions(),  # noqa: B008
+    read: LabelledRowOptions = LabelledRowOptions(),
+    answer: OutputOptions = OutputOptions(),
 ) -> None:
     """Show what a model has learned.
 

@@ -18,8 +18,8 @@ def pairs(
     hierarchy: Hierarchy = "none",
     squares: Annotated[bool, Parameter(negative="--no-squares", show_default=False)] = True,
     test_on: Literal["all", "half"] = "all",
-    read: TableOptions = TableOptions(),  # noqa: B008  it is frozen
-    answer: OutputOptions = OutputOptions(),  # noqa: B008
+    read: TableOptions = TableOptions(),
+    answer: OutputOptions = OutputOptions(),
 ) -> None:
     """Find the pairs of features that interact.
 

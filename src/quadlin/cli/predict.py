@@ -35,8 +35,8 @@ def predict(
     std: Flag = False,
     interval: float | None = None,
     keep: Names = None,
-    read: RowOptions = RowOptions(),  # noqa: B008  it is frozen
-    answer: OutputOptions = OutputOptions(),  # noqa: B008
+    read: RowOptions = RowOptions(),
+    answer: OutputOptions = OutputOptions(),
 ) -> None:
     """Predict the rows of a table, in their order.
 

@@ -42,8 +42,8 @@ def recommend(
     user_columns: Names = None,
     item_columns: Names = None,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
-    read: RowOptions = RowOptions(),  # noqa: B008  it is frozen
-    answer: OutputOptions = OutputOptions(),  # noqa: B008
+    read: RowOptions = RowOptions(),
+    answer: OutputOptions = OutputOptions(),
 ) -> None:
     """Write the best items for each user.
 
