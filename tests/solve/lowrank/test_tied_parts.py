@@ -171,7 +171,9 @@ def test_a_column_of_ones_is_the_intercept_of_every_kind_of_fit():
 
 
 @pytest.mark.parametrize(("fit_linear", "fit_intercept"), PARTS)
-def test_means_that_rounding_spoils_are_told_where_a_part_is_not_fitted(fit_linear, fit_intercept):
+def test_means_beyond_rounding_are_warned_of_without_intercept_or_linear_part(
+    fit_linear, fit_intercept
+):
     rng = np.random.default_rng(0)
     Z = rng.standard_normal((300, 3))
     y = Z[:, 0] * Z[:, 1] + Z[:, 2]
@@ -182,4 +184,5 @@ def test_means_that_rounding_spoils_are_told_where_a_part_is_not_fitted(fit_line
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*rounding errors of their squares")
         model.fit(Z + 1e4, y)
+        model.fit(np.column_stack([Z, np.full(300, 0.1)]), y)  # constant up to rounding
         SecondOrderRegressor(**options).fit(Z + 1e6, y)

@@ -157,12 +157,13 @@ def _warn_of_extremes(
 
 
 def _warn_of_far_columns(surveyed: Survey, names: Sequence[str], options: Options) -> None:
-    """Warn of means so large that rounding spoils a quadratic part that b or w is tied to."""
+    """Warn of means so large that rounding spoils a fit without an intercept or linear part."""
     if (options.fit_linear and options.fit_intercept) or options.rank == 0:
         return
     features = surveyed.features
     mean, sd = to_numpy(features.mean), np.sqrt(to_numpy(features.var))
-    far = [names[int(j)] for j in np.flatnonzero((sd > 0) & (np.abs(mean) > FAR * sd))]
+    varies = to_numpy(features.varies(features.mean.dtype))  # constant columns are exact
+    far = [names[int(j)] for j in np.flatnonzero(varies & (np.abs(mean) > FAR * sd))]
     if far:
         missing = "an intercept" if options.fit_linear else "a linear part"
         warn(
