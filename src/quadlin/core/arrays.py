@@ -54,6 +54,22 @@ def to_numpy(a: Array) -> np.ndarray:
         return np.asarray(to_device(a, namespace(a).__array_namespace_info__().default_device()))
 
 
+def refuse_broken_sparse(X: Any, name: str = "X") -> None:
+    """Refuse sparse rows whose indices point outside of them, which scipy takes as they are."""
+    if not issparse(X) or X.format not in ("csr", "csc"):
+        return
+    pointers, indices = X.indptr, X.indices
+    sound = pointers[0] == 0 and pointers[-1] <= min(len(indices), len(X.data))
+    sound = sound and bool(np.all(pointers[1:] >= pointers[:-1]))
+    across = X.shape[1 if X.format == "csr" else 0]
+    if not sound or (len(indices) and not 0 <= indices.min() <= indices.max() < across):
+        raise ValueError(
+            f"{name} is a broken sparse array: its indices or pointers lie outside of its shape "
+            f"{X.shape}. {name}.check_format() says where; build it again from its entries, "
+            "scipy.sparse.coo_array((data, (rows, columns)), shape)."
+        )
+
+
 def canonical(X: csr_array) -> csr_array:
     """Return CSR with sorted entries and no duplicates; a copy only if X has others.
 

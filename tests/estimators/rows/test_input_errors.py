@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from scipy.sparse import csr_matrix
+from scipy.sparse import csc_array, csr_matrix
 from sklearn.base import clone
 
 from quadlin import (
@@ -129,3 +129,35 @@ def test_one_row_is_refused_wherever_it_comes_from(model):
             clone(model).fit(*given)
     with pytest.warns(UserWarning, match="There are only 2 rows"):
         clone(model).fit(np.eye(2), [0, 1])
+
+
+def broken_sparse(kind):
+    rows = np.random.default_rng(0).random((40, 30))
+    X = csc_array(rows * (rows > 0.8)) if kind == "csc" else csr_matrix(rows * (rows > 0.8))
+    if kind == "pointer":
+        X.indptr[5] = 10**8
+    else:
+        X.indices[7] = -5 if kind == "negative" else 10**8
+    return X
+
+
+@pytest.mark.parametrize("kind", ["far", "negative", "pointer", "csc"])
+def test_sparse_rows_that_point_outside_of_themselves_are_refused(kind):
+    # The kernel, and scipy's own conversions, would read and write memory that is not theirs.
+    X, y = broken_sparse(kind), np.arange(40.0)
+    sound = csr_matrix(np.random.default_rng(1).random((40, 30)))
+    model = SecondOrderRegressor(rank=1, alpha=1.0).fit(sound, y)
+    sensing, phase = MatrixSensing(rank=1), PhaseRetriever()
+    calls = [
+        lambda: SecondOrderRegressor().fit(X, y),
+        lambda: SecondOrderRegressor().partial_fit(X, y),
+        lambda: FactorizationMachineRegressor().fit(X, y),
+        lambda: model.predict(X),
+        lambda: sensing.fit(X, y),
+        lambda: sensing.fit((sound, X), y),
+        lambda: phase.fit(X, y),
+        lambda: open_source(X, target=y),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="broken sparse array"):
+            call()

@@ -10,7 +10,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import to_numpy
+from quadlin.core.arrays import refuse_broken_sparse, to_numpy
 from quadlin.core.chunks import Chunk, even_cuts
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.columns.names import NumberedNames
@@ -160,6 +160,7 @@ def open_array(
 def _plain(X: Any) -> Any:
     """Return a numpy array or CSR if the rows are in memory."""
     if issparse(X):
+        refuse_broken_sparse(X)
         return csr_array(X.tocsr())
     if isinstance(X, np.ndarray) or not is_array_api_obj(X):
         return X

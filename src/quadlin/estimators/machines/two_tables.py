@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.utils import check_array
 
+from quadlin.core.arrays import refuse_broken_sparse
 from quadlin.core.messages import Message, warn
 from quadlin.data.columns.columns import check_frame
 from quadlin.data.columns.names import shortened
@@ -131,6 +132,8 @@ class TwoTables:
                 "The model was fitted to rows with categorical columns, so user_rows and item_rows "
                 f"must be frames, which together have {shortened(columns.inputs, 5)}."
             )
+        for X, side in zip(rows, SIDES, strict=True):
+            refuse_broken_sparse(X, side)
         users, items = (csr_matrix(check_array(X, accept_sparse="csr")) for X in rows)
         d = len(columns.names)
         for X, side in zip((users, items), SIDES, strict=True):

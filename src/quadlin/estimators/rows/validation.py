@@ -16,7 +16,7 @@ from sklearn import __version__, get_config
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import validate_data
 
-from quadlin.core.arrays import Array, moved, namespace
+from quadlin.core.arrays import Array, moved, namespace, refuse_broken_sparse
 from quadlin.core.messages import Message
 from quadlin.data.columns.columns import TIMES, dates_in
 
@@ -241,6 +241,7 @@ def refuse_no_table(X: Any) -> None:
             f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required: the "
             "frame has no columns."
         )
+    refuse_broken_sparse(X)
 
 
 def refuse_rounded_integers(X: Any) -> None:

@@ -14,6 +14,7 @@ from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array
 
+from quadlin.core.arrays import refuse_broken_sparse
 from quadlin.core.messages import Message, Option, warn
 from quadlin.data.columns.columns import check_frame
 from quadlin.estimators.rows.parameters import is_auto
@@ -50,6 +51,7 @@ def refuse_paths(rows: Any) -> None:
         if isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
             raise TypeError(f"A {type(X).__name__} is a query, not a table. Collect it.")
         refuse_masked(X, "A")
+        refuse_broken_sparse(X, "A")
         check_frame(X)
 
 
