@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from scipy import sparse, stats
 
 from quadlin import Moments
+from quadlin.core.moments import WIDE
 
 
 def assert_same(a, b, rtol=1e-9):
@@ -70,6 +71,37 @@ def test_sparse_rows_have_the_moments_of_dense_ones(seed, density):
     X = rng.standard_normal((30, 4)) * (rng.uniform(size=(30, 4)) < density)
     weight = rng.uniform(size=30)
     assert_same(Moments.of(sparse.csr_array(X), weight), Moments.of(X, weight))
+
+
+@given(
+    seed=st.integers(0, 1000),
+    n=st.integers(1, 40),
+    width=st.sampled_from([1, 3, 600]),  # also more columns than a tile has
+    density=st.sampled_from([0.0, 0.1, 0.9, 1.0]),
+    index=st.sampled_from([np.int32, np.int64]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+def test_rows_of_ones_have_the_moments_of_dense_ones(seed, n, width, density, index, dtype):
+    X = (np.random.default_rng(seed).random((n, width)) < density).astype(dtype)
+    rows = sparse.csr_array(X)
+    rows.indices, rows.indptr = rows.indices.astype(index), rows.indptr.astype(index)
+    got, expected = Moments.of(rows), Moments.of(X)
+    assert_same(got, expected)
+    np.testing.assert_array_equal(got.low, expected.low)
+    np.testing.assert_array_equal(got.high, expected.high)
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1.0, 1e100])
+def test_moments_of_many_columns_add_as_those_of_few(scale):
+    rng = np.random.default_rng(0)
+    X = scale * rng.gamma(0.5, size=(7, WIDE + 5))
+    X[:3, ::2], X[:, ::3] = 0.5 * scale, -2.0 * scale  # constant in one part, or in both
+    one, other = Moments.of(X[:3]), Moments.of(X[3:])
+    wide, narrow = one + other, one._merged(other)
+    assert_same_scaled(wide, narrow)
+    np.testing.assert_allclose(wide.phi, narrow.phi, rtol=1e-8)
+    np.testing.assert_array_equal(wide.low, X.min(axis=0))
+    np.testing.assert_array_equal(wide.high, X.max(axis=0))
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])

@@ -268,6 +268,8 @@ static inline __attribute__((always_inline)) void fetch(ahead *next)
 #include "_passes_kinds.h"
 #endif
 
+#include "_passes_entries.h"
+
 /* Which source this was made of. */
 const char *source_digest(void) { return SOURCE_DIGEST; }
 
@@ -360,6 +362,8 @@ void run_sparse_moments(moments *t, const sparse *x, int bytes, int level)
     }
 }
 
+void run_joining(moments *t, const moments *other, int level) { WIDEST(join, double, t, other) }
+
 void run_survey(columns *t, int bytes, int level)
 {
     if (bytes == 4) {
@@ -427,6 +431,15 @@ void run_move(columns *t, int bytes, int level)
         WIDEST(move, float, t)
     } else {
         WIDEST(move, double, t)
+    }
+}
+
+void run_marking(columns *t, int bytes, int level)
+{
+    if (bytes == 4) {
+        WIDEST(mark, float, t)
+    } else {
+        WIDEST(mark, double, t)
     }
 }
 

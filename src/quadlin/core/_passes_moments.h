@@ -135,20 +135,42 @@ static TARGET void NAME(moments)(moments *t)
     }
 }
 
-/* Sparse rows: entries twice, and what is left of the weight for the zeros. Each column has a line of
- * the cache for its sums. */
-static TARGET void NAME(sparse_moments)(moments *t, const sparse *x)
+#if SIZE == 8
+/* Add the moments of other rows. */
+static TARGET void NAME(join)(moments *t, const moments *other)
 {
-    line *lines = t->memory;
-    double *const share = (double *)(lines + t->d);
-    const REAL *data = x->data;
-    const int64_t all = NAME(place)(x, x->pointers, t->n);
-    int64_t counting = 0;
-    t->total = 0;
-    for (int64_t i = 0; i < t->n; i++) {
-        const double w = t->weight ? t->weight[i] : 1;
-        if (w > 0) t->total += w, counting++;
+    for (int64_t first = 0; first < t->d; first += TILE) {
+        const int64_t width = t->d - first < TILE ? t->d - first : TILE;
+        strip s;
+        powers p;
+        for (int64_t j = 0; j < width; j++) {
+            const double var = other->var[first + j];
+            s.mean[j] = other->mean[first + j], s.range[j] = __builtin_sqrt(var);
+            s.low[j] = other->low[first + j], s.high[j] = other->high[first + j];
+            p.first[j] = 0, p.second[j] = var != 0, p.third[j] = other->kappa[first + j];
+            p.fourth[j] = other->phi[first + j];
+        }
+        NAME(add_strip)(t, first, width, other->total, &s, &p);
     }
+    t->total += other->total;
+}
+#endif
+
+/* Tell whether entries are all one, as those of one-hot rows. */
+static TARGET int NAME(all_ones)(const REAL *data, int64_t first, int64_t last)
+{
+    int others = 0;
+    for (int64_t e = first; e < last && !others; e += STRIP) {
+        const int64_t end = last - e < STRIP ? last : e + STRIP;
+        for (int64_t i = e; i < end; i++) others |= data[i] != 1;
+    }
+    return !others;
+}
+
+/* Count the entries of each column, and add up their weights and their means. */
+static TARGET void NAME(look_at_entries)(const moments *t, const sparse *x, int64_t all, line *lines)
+{
+    const REAL *data = x->data;
     for (int64_t j = 0; j < t->d; j++) lines[j] = (line){.low = INFINITY, .high = -INFINITY};
     for (int64_t i = 0; i < t->n; i++) {
         const double w = (t->weight ? t->weight[i] : 1) / t->total;
@@ -163,7 +185,63 @@ static TARGET void NAME(sparse_moments)(moments *t, const sparse *x)
             c->high = v > c->high ? v : c->high;
         }
     }
-    for (int64_t j = 0; j < t->d; j++) share[j] = turn_line(t, lines + j, j, counting);
+}
+
+/* Add the moments of some columns whose powers are summed but for those of their zeros. */
+static TARGET void NAME(add_lines)(moments *t, line *lines, const double *zeros, int64_t first, int64_t width, double weight)
+{
+    strip s;
+    powers p;
+    for (int64_t j = 0; j < width; j++) {
+        line *c = lines + j;
+        if (zeros[j] > 0) add_power(c, 0, zeros[j]);
+        p.first[j] = c->first, p.second[j] = c->second, p.third[j] = c->third, p.fourth[j] = c->fourth;
+        s.mean[j] = c->mean, s.low[j] = c->low, s.high[j] = c->high, s.range[j] = t->var[first + j];
+    }
+    NAME(add_strip)(t, first, width, weight, &s, &p);
+}
+
+/* Rows without weights whose entries are all one: their number in each column is all that there is to know. */
+static TARGET void NAME(one_hot_moments)(moments *t, const sparse *x, int64_t start, int64_t all)
+{
+    line lines[TILE];
+    double zeros[TILE];
+    int32_t *const count = t->memory; /* half of the cache that doubles would take */
+    for (int64_t j = 0; j < t->d; j++) count[j] = 0;
+    for (int64_t e = start; e < all; e++) count[NAME(place)(x, x->indices, e)]++;
+    for (int64_t first = 0; t->n && first < t->d; first += TILE) {
+        const int64_t width = t->d - first < TILE ? t->d - first : TILE;
+        for (int64_t j = 0; j < width; j++) {
+            const double ones = count[first + j], share = ones / t->n, at = ones ? 1 : INFINITY;
+            lines[j] = (line){.mean = share, .count = ones, .share = share, .low = at, .high = ones ? 1 : -INFINITY};
+            zeros[j] = turn_line(t, lines + j, first + j, t->n);
+            if (ones) add_power(lines + j, 1, share);
+        }
+        NAME(add_lines)(t, lines, zeros, first, width, t->n);
+    }
+    t->total = t->n;
+}
+
+/* Sparse rows: entries twice, and what is left of the weight for the zeros. Each column has a line of
+ * the cache for its sums. */
+static TARGET void NAME(sparse_moments)(moments *t, const sparse *x)
+{
+    line *lines = t->memory;
+    double *const zeros = (double *)(lines + t->d);
+    const REAL *data = x->data;
+    const int64_t start = NAME(place)(x, x->pointers, 0), all = NAME(place)(x, x->pointers, t->n);
+    int64_t counting = 0;
+    t->total = 0;
+    if (!t->weight && NAME(all_ones)(data, start, all)) {
+        NAME(one_hot_moments)(t, x, start, all);
+        return;
+    }
+    for (int64_t i = 0; i < t->n; i++) {
+        const double w = t->weight ? t->weight[i] : 1;
+        if (w > 0) t->total += w, counting++;
+    }
+    NAME(look_at_entries)(t, x, all, lines);
+    for (int64_t j = 0; j < t->d; j++) zeros[j] = turn_line(t, lines + j, j, counting);
     for (int64_t i = 0; i < t->n; i++) {
         const double w = (t->weight ? t->weight[i] : 1) / t->total;
         const int64_t last = NAME(place)(x, x->pointers, i + 1);
@@ -177,15 +255,7 @@ static TARGET void NAME(sparse_moments)(moments *t, const sparse *x)
     t->total = 0; /* for there are no rows before these */
     for (int64_t first = 0; weight > 0 && first < t->d; first += TILE) {
         const int64_t width = t->d - first < TILE ? t->d - first : TILE;
-        strip s;
-        powers p;
-        for (int64_t j = 0; j < width; j++) {
-            line *c = lines + first + j;
-            if (share[first + j] > 0) add_power(c, 0, share[first + j]);
-            p.first[j] = c->first, p.second[j] = c->second, p.third[j] = c->third, p.fourth[j] = c->fourth;
-            s.mean[j] = c->mean, s.low[j] = c->low, s.high[j] = c->high, s.range[j] = t->var[first + j];
-        }
-        NAME(add_strip)(t, first, width, weight, &s, &p);
+        NAME(add_lines)(t, lines + first, zeros + first, first, width, weight);
     }
     t->total = weight;
 }

@@ -149,6 +149,18 @@ INLINE void NAME(move_of)(columns *t, const int parts)
     }
 }
 
+/* Begin at the current model: no step before it but what is in the past already. */
+INLINE void NAME(mark_of)(columns *t, const int parts)
+{
+    const int64_t width = t->width, stride = width + 8, older = 2 * width + 8;
+    for (int64_t i = 0; i < t->n; i++) {
+        REAL *row = (REAL *)t->state + i * stride, *past = (REAL *)t->past + i * older;
+        for (int c = 0; c < 8 * parts; c++) past[c] = row[c];
+        past[2 * width] = row[width], row[width + 3] = row[width + 4] = 0;
+    }
+}
+
 OF_PARTS(plane)
 OF_PARTS(move)
+OF_PARTS(mark)
 #undef OF_PARTS

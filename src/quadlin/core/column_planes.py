@@ -139,12 +139,9 @@ class TrailingTable(ColumnTable):
 
     def _refresh(self) -> None:
         """Compute products and errors anew: what sweeps and steps add to them has its rounding."""
-        width = self.factors.shape[1]
         self.evaluate()
         self.walks += 1
-        self.past[:, :width] = self.state[:, :width]
-        self.past[:, 2 * width] = self.state[:, width]
-        self.state[:, width + 3 :] = 0
+        self._run("run_marking")
 
     def _turn(self, T: np.ndarray, signs: np.ndarray) -> None:
         """Replace V by V T and the signs by others that belong to the same matrix."""

@@ -41,9 +41,11 @@ def library() -> ctypes.CDLL | None:
         loaded.run_sweep.restype = loaded.run_evaluation.restype = None
         loaded.run_survey.restype = loaded.run_settling.restype = None
         loaded.run_plane.restype = loaded.run_move.restype = None
+        loaded.run_marking.restype = None
         loaded.run_meetings.restype = loaded.run_evidence.restype = None
         loaded.run_remainder.restype = loaded.run_factors.restype = None
-        loaded.run_solutions.restype = None
+        loaded.run_solutions.restype = loaded.run_counts.restype = None
+        loaded.run_sorting.restype = loaded.run_ones.restype = loaded.run_joining.restype = None
     except (OSError, AttributeError):
         return None
     return loaded
@@ -141,6 +143,18 @@ class SparseStructure(ctypes.Structure):
     ]
 
 
+def entries_of(X: csr_array) -> tuple[SparseStructure, dict[str, np.ndarray]]:
+    """Return a structure that points to sparse rows, and the arrays that the caller keeps alive."""
+    rows = SparseStructure(index_bytes=X.indices.itemsize)
+    arrays = {
+        "pointers": np.ascontiguousarray(X.indptr, X.indices.dtype),
+        "indices": np.ascontiguousarray(X.indices),
+        "data": np.ascontiguousarray(X.data),
+    }
+    point(rows, arrays)
+    return rows, arrays
+
+
 COLUMNS = ("mean", "var", "kappa", "phi", "low", "high")
 
 
@@ -189,6 +203,20 @@ def column_moments(X: Array, weight: Array | None) -> ColumnMoments | None:
     return ColumnMoments(table.total, *sums)
 
 
+def joined_moments(one: ColumnMoments, other: ColumnMoments) -> ColumnMoments:
+    """Return the moments of two sets of rows together: what the kernel does for strips of rows."""
+    loaded = library()
+    assert loaded is not None
+    sums = [np.array(a, np.float64) for a in one[1:]]
+    others = [np.ascontiguousarray(a, np.float64) for a in other[1:]]
+    table = MomentsStructure(d=len(sums[0]), total=one.weight)
+    beside = MomentsStructure(d=len(sums[0]), total=other.weight)
+    point(table, dict(zip(COLUMNS, sums, strict=True)))
+    point(beside, dict(zip(COLUMNS, others, strict=True)))
+    loaded.run_joining(ctypes.byref(table), ctypes.byref(beside), instruction_level())
+    return ColumnMoments(table.total, *sums)
+
+
 def _run(X: Array, table: MomentsStructure) -> None:
     loaded, at = library(), ctypes.byref(table)
     assert loaded is not None
@@ -199,13 +227,7 @@ def _run(X: Array, table: MomentsStructure) -> None:
     if not issparse(X):
         loaded.run_moments(at, X.itemsize, instruction_level())
         return
-    rows = SparseStructure(index_bytes=X.indices.itemsize)
-    arrays = {
-        "pointers": np.ascontiguousarray(X.indptr, X.indices.dtype),
-        "indices": np.ascontiguousarray(X.indices),
-        "data": np.ascontiguousarray(X.data),
-    }
-    point(rows, arrays)
+    rows, _arrays = entries_of(X)
     loaded.run_sparse_moments(at, ctypes.byref(rows), X.dtype.itemsize, instruction_level())
 
 

@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
+from quadlin.core.entries import ones_of_columns
 from quadlin.core.messages import Message
 from quadlin.data.columns.names import position_of
 
@@ -63,26 +64,16 @@ def field_counts(chunk: Chunk, columns: np.ndarray | None = None) -> FieldCounts
     With `columns`, only these can be in a field.
     """
     d = int(chunk.X.shape[1])
-    eligible, after = np.zeros(d, dtype=bool), np.full(d, d)
     if columns is None:
         columns = _candidates(chunk, TELLING_ROWS)
     B = rows_that_count(chunk, columns)
-    if issparse(B):
-        if not (B.has_sorted_indices and B.data.all()):
-            B = B.sorted_indices()
-            B.eliminate_zeros()
-        at, value, ends = B.indices, B.data, B.indptr[B.indptr > 0] - 1
-    else:  # five times as fast as B.nonzero()
-        row, at = np.divmod(np.flatnonzero(B != 0), B.shape[1] or 1)
-        value, ends = B[row, at], np.flatnonzero(np.diff(row, append=-1))
-    eligible[columns] = True
-    eligible[columns[at[value != 1]]] = False
-    at = columns[at] if len(columns) < d else at.astype(np.intp)  # `minimum.at` casts slowly
-    following = np.append(at, d)[1:]
-    following[ends] = d  # of the last entry of a row
-    eligible[at[at == following]] = False  # an entry stored twice is a two
-    np.minimum.at(after, at, following)
-    return FieldCounts(int(B.shape[0]), eligible, np.bincount(at, minlength=d), after)
+    counted = ones_of_columns(B)
+    if len(columns) == d:
+        return FieldCounts(int(B.shape[0]), *counted)
+    eligible, ones, after = np.zeros(d, dtype=bool), np.zeros(d, dtype=np.int64), np.full(d, d)
+    eligible[columns], ones[columns] = counted.eligible, counted.ones
+    after[columns] = np.append(columns, d)[counted.after]
+    return FieldCounts(int(B.shape[0]), eligible, ones, after)
 
 
 def _candidates(chunk: Chunk, most: int) -> np.ndarray:

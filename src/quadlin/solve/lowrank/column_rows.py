@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from quadlin.core.chunks import Chunk
 from quadlin.core.column_planes import TrailingTable
 from quadlin.core.compiled_columns import levels_of
+from quadlin.core.entries import by_columns, entry_counts
 from quadlin.core.model import Model
 from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
@@ -50,13 +51,16 @@ class ColumnFit:
         penalty = np.where(varies, (units.penalty_scale * inverse) ** 2, 0.0)
         signs = np.ones(max(options.rank, 1))
         X = csr_array(rows.engine.source.X)  # in memory, see `goes_by_columns`
-        each = None if weight is None else np.repeat(weight, np.diff(X.indptr))
-        counts = np.bincount(X.indices, each, X.shape[1])
-        order = np.argsort(counts, kind="stable")
-        by_columns = _reordered(X, order).tocsc()
-        mean = (units.nu * inverse)[order]
-        table = TrailingTable(by_columns, y, weight, mean, penalty[order], signs, options.alpha)
-        shares = counts[order] / (len(y) if weight is None else weight.sum())
+        counts, d = entry_counts(X), X.shape[1]
+        if weight is None:
+            weights_of, order = counts, np.sort(counts * d + np.arange(d)) % d  # stable, and fast
+        else:
+            each = np.repeat(weight, np.diff(X.indptr))
+            weights_of = np.bincount(X.indices, each, d)
+            order = np.argsort(weights_of, kind="stable")
+        mean, sorted_rows = (units.nu * inverse)[order], by_columns(X, order, counts)
+        table = TrailingTable(sorted_rows, y, weight, mean, penalty[order], signs, options.alpha)
+        shares = weights_of[order] / (len(y) if weight is None else weight.sum())
         return cls(table, X, y, weight, units, order, shares)
 
     @property
@@ -124,8 +128,9 @@ class ColumnFit:
             centre = float(s @ middle**2 - mean**2 @ (V**2 @ s.astype(V.dtype)))
             c, levels = intercept + float(mean @ w) + centre, levels_of(V, w, s, mean)
             sd = self.inverse.astype(dtype)
-            U, slopes = sd[:, None] * self._as_in_rows(V), sd * self._as_in_rows(levels)
-            return Model(U.astype(dtype), s.astype(dtype), slopes.astype(dtype), c, units.free)
+            U, slopes = self._as_in_rows(V), sd * self._as_in_rows(levels)
+            U *= sd[:, None]
+            return Model(U, s.astype(dtype), slopes.astype(dtype), c, units.free)
 
         return model
 
