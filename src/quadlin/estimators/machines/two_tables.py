@@ -133,7 +133,7 @@ class TwoTables:
                 f"must be frames, which together have {shortened(columns.inputs, 5)}."
             )
         for X, side in zip(rows, SIDES, strict=True):
-            refuse_broken_sparse(X, side)
+            refuse_broken_sparse(X, str(side))
         users, items = (csr_matrix(check_array(X, accept_sparse="csr")) for X in rows)
         d = len(columns.names)
         for X, side in zip((users, items), SIDES, strict=True):
