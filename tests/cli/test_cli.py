@@ -864,7 +864,7 @@ def test_what_is_noticed_on_the_standard_input_is_told_once(tmp_path):
         ("fit F/houses.csv --target price --delimiter ;;", '--delimiter ";;" must be', 2),
         ("fit F/houses.csv --target price --decimal x", "--decimal x must be", 2),
         ("fit F/houses.csv --target price --encoding x", "--encoding x is unknown", 2),
-        ("fit F/houses.csv --target price --delimiter ;", "say what separates them", 1),
+        ("fit F/houses.csv --target price --delimiter ;", "give their separator with", 1),
         ("fit F/houses.parquet --target price --delimiter ;", "is not CSV: --delimiter,", 1),
         (
             "fit F/houses.csv --target price --weight price",

@@ -141,7 +141,7 @@ def test_lists_that_are_not_declared_are_noticed_and_so_is_a_wrong_separator():
     rows, y, _ = films(100)
     with pytest.warns(UserWarning, match=r"holds lists.*multi_hot=\['genres'\]"):
         SecondOrderRegressor(1, alpha=0.1).fit(rows, y)
-    with pytest.warns(UserWarning, match="No value of column 'genres' has ';'"):
+    with pytest.warns(UserWarning, match="No value of column 'genres' contains ';'"):
         SecondOrderRegressor(1, alpha=0.1, multi_hot={"genres": ";"}).fit(rows, y)
     with pytest.raises(ValueError, match=r"no column 'genre' of multi_hot.*Did you mean 'genres'"):
         SecondOrderRegressor(multi_hot=["genre"]).fit(rows, y)

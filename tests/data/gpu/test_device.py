@@ -165,8 +165,8 @@ def test_tensors_on_a_gpu_are_fitted_by_a_solver_here_and_stay_there(weighted, m
 def test_engine_cuda_says_what_it_needs(monkeypatch):
     X, y = np.ones((4, 2)), np.arange(4.0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match=r"needs a GPU, and PyTorch .* finds none here"):
+    with pytest.raises(ValueError, match=r"needs a GPU, but PyTorch .* finds none"):
         SecondOrderRegressor(1).fit(X, y, engine="cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(ValueError, match="takes dense arrays and frames in memory"):
+    with pytest.raises(ValueError, match="needs dense arrays or frames in memory"):
         SecondOrderRegressor(1).fit(sparse.csr_array(X), y, engine="cuda:0")

@@ -345,7 +345,7 @@ def test_points_are_refused_where_the_comma_is_the_decimal_point(tmp_path, cells
 
 
 @pytest.mark.parametrize(
-    ("form", "advice"), [("{:,}", "after removing the separators of thousands"), ("{:.1f}", "")]
+    ("form", "advice"), [("{:,}", "after removing the thousands separators"), ("{:.1f}", "")]
 )
 def test_numbers_that_are_text_in_a_frame_are_told_to_be_converted(form, advice):
     cells = [form.format(1000 + 7 * i) for i in range(50)]
@@ -379,7 +379,7 @@ def test_text_without_a_header_is_noticed_if_each_first_cell_is_a_value_of_its_c
 def test_a_long_minus_does_not_make_numbers_levels(tmp_path):
     cells = [f"\u2212{i}" if i % 2 else str(i) for i in range(30)] * 3
     path = written(tmp_path, "a,y\n" + "".join(f"{cell},1\n" for cell in cells))
-    with pytest.raises(SourceError, match="a long minus, such as '\u22121'"):
+    with pytest.raises(SourceError, match="a typographic minus sign, such as '\u22121'"):
         open_source(path, target="y")
     ranges = written(tmp_path, "a,y\n" + "1\u20135,1\n6\u20139,2\n" * 30)  # which are levels
     assert open_source(ranges, target="y").width == 2
@@ -387,7 +387,7 @@ def test_a_long_minus_does_not_make_numbers_levels(tmp_path):
 
 def test_commas_and_points_that_contradict_each_other_are_told_so(tmp_path):
     path = written(tmp_path, "a;y\n113,2;1\n228.2;2\n3,5;3\n")
-    words = r"with commas, such as '113,2', beside '228\.2': no decimal point fits all of them"
+    words = r"with commas, such as '113,2', and also '228\.2': no decimal point fits all of them"
     with pytest.raises(SourceError, match=words):
         open_source(path, target="y")
     grouped = written(tmp_path, "a;y\n1,113.2;1\n228.2;2\n3,500;3\n")
@@ -427,7 +427,9 @@ def test_a_word_after_the_first_block_is_told_with_what_to_do(tmp_path, monkeypa
 
 def test_separators_that_end_rows_but_not_the_header_are_named(tmp_path):
     path = written(tmp_path, "a,y\n1,2,\n3,4,\n")
-    with pytest.raises(SourceError, match="If a separator ends each row, let one end the header"):
+    with pytest.raises(
+        SourceError, match="If each row ends with a separator, end the header with one"
+    ):
         open_source(path, target="y")
 
 

@@ -218,7 +218,7 @@ BROKEN = {
     "unfinished.csv": (b"a,y", "holds no rows"),
     "lines.csv": (b"\n\n", "is empty"),
     "table.xlsx": (b"PK", "Save its table as CSV"),
-    "tilde.csv": (b"a~y\n1~2\n", "what separates them with `delimiter`"),
+    "tilde.csv": (b"a~y\n1~2\n", "give their separator with `delimiter`"),
     "only.csv": (b"y\n1\n", "no columns left"),
     "gone.csv": (b"a,b\n1,2\n", "no column 'y'"),
     "late.csv": (
@@ -237,7 +237,7 @@ BROKEN = {
     "big.ffm": (b"1 1:100000000000000000000:1\n", "too large"),
     "nothing.npy": (b"", "nothing.npy"),
     "junk.npy": (b"\x93NUMPY junk", "junk.npy"),
-    "what.xyz": (b"1", "does not tell its format"),
+    "what.xyz": (b"1", "does not show its format"),
 }
 
 
@@ -270,11 +270,13 @@ def test_truncated_parquet_is_refused(tmp_path):
 
 def test_files_of_another_table_are_refused(tmp_path):
     folder = two_files(tmp_path, {"a": [1.0], "y": [1.0], "z": [1.0]})
-    with pytest.raises(SourceError, match=r"b\.parquet has other columns.*lacks 's' and has 'z'"):
+    with pytest.raises(
+        SourceError, match=r"b\.parquet does not have the columns of .*lacks 's' and has 'z'"
+    ):
         open_source(folder, target="y")
     folder = two_files(tmp_path, {"a": ["1"], "s": ["x"], "y": [1.0]})
     with pytest.raises(
-        SourceError, match=r"'a' holds double in .*a\.parquet but string in .*b\.pa"
+        SourceError, match=r"'a' holds double in .*a\.parquet, but string in .*b\.pa"
     ):
         open_source(folder, target="y")
 
@@ -383,7 +385,7 @@ def test_shapes_and_types_that_make_no_sense():
         ("t.csv", {"encoding": "hex"}, '"hex" is unknown'),
         (io.BytesIO(b""), {"format": "svmlight"}, "`n_features`"),
         (iter([(X, y), (X[:, :1], y)]), {}, "row 3.*shape"),
-        (iter([(X, y), (X,)]), {}, "without a target"),
+        (iter([(X, y), (X,)]), {}, "have no target"),
         (iter([(X, y[:2])]), {}, "target|y has 2"),
         (iter([(X, y, y, y)]), {}, "4 items"),
         (pl.DataFrame({"a": [1.0]}), {"target": "b"}, "no column 'b'"),

@@ -1,7 +1,7 @@
 """What the columns of a table are to each other: ids, properties of them, ratings of pairs of them.
 
-A column whose value follows from an id, as the age of a user or the year of a film does, is a
-property of it. Its rows are no evidence of their own that it is a code.
+A column whose value follows from an id is a property of that id: the age of a user, the year of a
+film. Its rows repeat the same few facts, so by themselves they do not show that it is a code.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,11 @@ from quadlin.data.columns.id_columns import LOOKED_AT, NAMED, ValueSums, is_code
 
 MOST_COLUMNS = 30  # of a table that is looked at for ratings
 FEWEST_IDS = 20  # users or items
-FOLLOWS, CHANCE = 0.98, 0.1  # share of rows in which a property is that of its id; odd ones at most
-SAMPLE = 2000  # rows by which most columns are told apart
+FOLLOWS = 0.98  # smallest share of rows that have the commonest value of their id
+CHANCE = 0.1  # most exceptions, as a share of the rows without the commonest value of the column
+SAMPLE = 2000  # rows that rule out most columns
 MOST_GRADES = 101  # different ratings, such as whole percents
-MOST_LOOSE = 5  # columns of numbers that are no property of an id
+MOST_LOOSE = 5  # columns of numbers that are not a property of any id
 ONCE = 0.5  # pairs per row: a rating is hardly ever given twice
 SECONDS = (6e8, 2.6e9)  # since 1970, of the years 1989 to 2052
 
@@ -32,8 +33,8 @@ class ColumnRoles(NamedTuple):
     """Columns that are not what they seem; `ids` only where the rows are ratings of pairs."""
 
     codes: tuple[str, ...]  # whole numbers that look like ids or codes
-    ids: tuple[str, ...] = ()  # of what is rated and by whom, in the order of the table
-    copies: tuple[str, ...] = ()  # the same as an id in other words
+    ids: tuple[str, ...] = ()  # of raters and of what they rate, in the order of the table
+    copies: tuple[str, ...] = ()  # the same information as an id, written differently
     times: tuple[str, ...] = ()  # seconds or milliseconds since 1970
 
 
@@ -46,23 +47,23 @@ def column_roles(
 ) -> ColumnRoles:
     """Return which columns look like ids or codes, and whether the rows are ratings.
 
-    Codes are columns of whole numbers whose values tell the target apart far better than a
-    parabola in them does, and in no order; and those whose names say that they are ids, with values
-    that come again. Rows are ratings if they have two or more columns of ids (codes or text), whose
-    pairs hardly ever come twice, and a target of few values.
+    Codes are columns of whole numbers whose values explain the target far better than a parabola
+    does, and in no order. Columns that are named like ids and have repeated values are codes, too.
+    Rows are ratings if they have two or more columns of ids (codes or text) whose pairs hardly
+    ever occur twice, and a target that takes few values.
 
     Parameters
     ----------
     rows : Rows
-        With targets, of which the first 100,000 are looked at.
+        Rows with targets. Only the first 100,000 are examined.
     columns : sequence of str
-        The columns of numbers to look at.
+        The columns of numbers to examine.
     names : sequence of str
         The names of all features, in the order of the rows.
     fields : sequence of int array
         The features of each one-hot field.
     titles : sequence of str or None
-        The names of the fields. None: their rows are not looked at for ratings.
+        The names of the fields. If None, the rows are not examined for ratings.
 
     Returns
     -------
@@ -78,8 +79,8 @@ def column_roles(
     >>> column_roles(Rows.of([chunk]), ["region", "age"], ["region", "age"]).codes
     ('region',)
     """
-    asked = set(columns)
-    place = {name: j for j, name in enumerate(names) if name in asked}
+    examined = set(columns)
+    place = {name: j for j, name in enumerate(names) if name in examined}
     sums = whole_numbers(rows, place)
     codes = [name for name, column in sums.items() if is_code(name, column)]
     wide = titles is None or len(place) + len(fields) > MOST_COLUMNS
@@ -100,7 +101,7 @@ def field_names(encoder: TableEncoder | None) -> list[str]:
 
 
 def code_advice(name: str) -> Message:
-    """Say that a column looks like ids or codes, and what to do about it."""
+    """Return a message that a column looks like ids or codes, with advice."""
     return Message(
         "columns: {name} holds whole numbers that look like ids or codes, whose order means "
         "nothing. Give {categorical_features=}, so that each value becomes a level, or drop the "
@@ -111,9 +112,9 @@ def code_advice(name: str) -> Message:
 
 
 def ratings_advice(roles: ColumnRoles, machine: str, codes: Sequence[Any] | None = None) -> Message:
-    """Say that rows are ratings, which the class `machine` fits better, and how to fit them.
+    """Return a message that the rows are ratings, and how the class `machine` fits them.
 
-    `codes` are the ids that are numbers yet, as the user would name them.
+    `codes` are the ids that are still numbers, as the user would name them.
     """
     codes = roles.codes if codes is None else codes
     sentences: list[str] = [
@@ -149,7 +150,7 @@ def are_times(x: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column as the numbers of its values, in the order of these."""
+    """A column as its sorted distinct values, and the position of each row's value among them."""
 
     of_row: np.ndarray  # (n,)
     values: np.ndarray  # (levels,)
@@ -164,17 +165,18 @@ class _Column:
         n, levels, values = len(self.of_row), len(other.values), len(self.values)
         if 2 * levels > n or not 2 <= values <= levels / FOLLOWS:
             return False
-        some = slice(None, None, max(1, n // SAMPLE))  # most columns show soon that they do not
-        if _exceptions(other.of_row[some], self.of_row[some]) > 2 * (1 - FOLLOWS) * SAMPLE:
+        sample = slice(None, None, max(1, n // SAMPLE))  # a few rows rule out most columns
+        if _exceptions(other.of_row[sample], self.of_row[sample]) > 2 * (1 - FOLLOWS) * SAMPLE:
             return False
-        odd, rare = _exceptions(other.of_row, self.of_row), n - np.bincount(self.of_row).max()
-        return bool(odd <= (1 - FOLLOWS) * n and odd <= CHANCE * rare)
+        exceptions = _exceptions(other.of_row, self.of_row)
+        rare = n - np.bincount(self.of_row).max()
+        return bool(exceptions <= (1 - FOLLOWS) * n and exceptions <= CHANCE * rare)
 
 
 def _exceptions(levels: np.ndarray, values: np.ndarray) -> float:
     """Return how many rows do not have the commonest value of their level."""
-    times = coo_matrix((np.ones(len(levels)), (levels, values))).tocsr()
-    return float(len(levels) - times.max(axis=1).sum())
+    counts = coo_matrix((np.ones(len(levels)), (levels, values))).tocsr()
+    return float(len(levels) - counts.max(axis=1).sum())
 
 
 @dataclass(frozen=True)
@@ -223,16 +225,16 @@ class _Table:
         return self.answers[name, other]
 
     def is_copy(self, name: str) -> bool:
-        """Tell whether an earlier column says the same."""
+        """Return whether an earlier column holds the same information."""
         before = takewhile(lambda other: other != name, self.columns)
         return any(self.follows(name, other) and self.follows(other, name) for other in before)
 
     def is_property(self, name: str, other: str) -> bool:
-        """Tell whether a column follows from another and not the other way round."""
+        """Return whether a column follows from another, but not the other way round."""
         return self.follows(name, other) and not self.follows(other, name)
 
     def explains(self, name: str) -> bool:
-        """Tell whether a code is a property of an id, whose means by id look like no code."""
+        """Return whether a code is a property of an id, and does not look like a code by id."""
         if NAMED.search(name):
             return False
         for other, column in self.columns.items():
@@ -277,19 +279,18 @@ class _Table:
 
 
 def _lines(X: csr_matrix, numbers: list[int], fields: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the columns of numbers, and below them the level of each field, 0 for none."""
+    """Return a line per column of numbers, then a line per field with its level, 0 for none."""
     width, n = X.shape[1], X.shape[0]
     line, level = np.full(width, -1), np.zeros(width)
     line[numbers] = np.arange(len(numbers))
     for i, columns in enumerate(fields):
         line[columns], level[columns] = len(numbers) + i, 1 + np.arange(len(columns))
     rows = np.repeat(np.arange(n), np.diff(X.indptr))
-    wanted = line[X.indices] >= 0
-    columns, rows, values = X.indices[wanted], rows[wanted], X.data[wanted]
+    needed = line[X.indices] >= 0
+    columns, rows, values = X.indices[needed], rows[needed], X.data[needed]
     table = np.zeros((len(numbers) + len(fields), n))
-    of_field = level[columns] > 0
-    there = values != 0
-    table[line[columns], rows] = np.where(of_field, level[columns] * there, values)
+    in_field, nonzero = level[columns] > 0, values != 0
+    table[line[columns], rows] = np.where(in_field, level[columns] * nonzero, values)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Columns of frames and arrays: whether they are numbers or text, and rows that cannot be used."""
+"""Columns of frames and arrays: whether they hold numbers or text, and rows that are refused."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,7 +16,7 @@ from quadlin.data.columns.errors import ColumnError
 
 Values = nw.Series[Any] | np.ndarray  # text of a frame, or numbers and Python's objects
 TEXT = (nw.String, nw.Categorical, nw.Enum)
-# What stands for missing values, beside those that Arrow knows: NA, N/A, null, NaN, an empty cell.
+# Markers of missing values, in addition to those of Arrow: NA, N/A, null, NaN, an empty cell.
 MARKERS = (
     *("?", "??", "-", "--", "---", ".", "..", "*", "na", "Na", "n.a.", "none", "None", "NONE"),
     *("Null", "nil", "NIL", "missing", "Missing", "#VALUE!", "#DIV/0!", "#REF!", "#NUM!"),
@@ -32,8 +32,9 @@ FITS_FLOAT32 = {"Float32", "Float16", "Boolean", "Int8", "Int16", "UInt8", "UInt
 def check_frame(rows: Any, may_be_dates: Callable[[Any], bool] | None = None) -> None:
     """Refuse a frame that is lazy, has two columns with the same name, or one of dates.
 
-    Dates are refused in arrays, too: as numbers they would be nanoseconds, or whatever their unit.
-    `may_be_dates` tells by its name whether a column is no feature, or one whose values are levels.
+    Dates in arrays are refused, too: as numbers they would count nanoseconds or another unit.
+    `may_be_dates` takes the name of a column, and returns True if the column is not a feature or
+    if its values are levels.
     """
     if isinstance(rows, np.ndarray):
         if rows.dtype.kind in "mM":
@@ -43,8 +44,8 @@ def check_frame(rows: Any, may_be_dates: Callable[[Any], bool] | None = None) ->
         table = nw.from_native(rows, pass_through=True)
     except nw.exceptions.DuplicateError:
         names = Counter(getattr(rows, "column_names", rows.columns))
-        twice = [name for name, times in names.items() if times > 1]
-        raise ValueError(f"Two columns are called {twice[0]!r}. Rename or drop one.") from None
+        repeated = [name for name, count in names.items() if count > 1]
+        raise ValueError(f"Two columns are called {repeated[0]!r}. Rename or drop one.") from None
     if isinstance(table, nw.LazyFrame):
         raise TypeError(
             f"A {type(rows).__name__} is a query, not a table. Collect it, or read it in pieces: "
@@ -57,23 +58,23 @@ def check_frame(rows: Any, may_be_dates: Callable[[Any], bool] | None = None) ->
 
 
 def dates_in(what: str, dtype: str) -> str:
-    """Say that values are dates, and what to turn them into."""
+    """Return a message that values are dates, and how to turn them into numbers."""
     kind = dtype.partition("(")[0]
     return (
-        f"{what} holds dates or times ({kind}), which mean nothing as the numbers that they are "
-        f"stored as. {DATES_AS_NUMBERS}."
+        f"{what} holds dates or times ({kind}). The numbers that they are stored as mean nothing "
+        f"to a model. {DATES_AS_NUMBERS}."
     )
 
 
 def refused_dates(name: Any, reason: str) -> ColumnError:
-    """Return an error about a column of dates that says what can be done with it."""
-    told = Message(
+    """Return an error about a column of dates, with advice."""
+    message = Message(
         "{reason}, or {drop}. If each date is a category, give {categorical_features=}.",
         reason=reason.removesuffix("."),
         drop=drop_it(name),
         categorical_features=[str(name)],
     )
-    return ColumnError(str(name), told)
+    return ColumnError(str(name), message)
 
 
 def drop_it(name: Any) -> Phrase:
@@ -83,13 +84,13 @@ def drop_it(name: Any) -> Phrase:
 
 
 def as_codes(name: Any) -> Phrase:
-    """Return the advice to take the values of a column as codes, which `predict` cannot do."""
+    """Return the advice to treat a column as categorical, which only `fit` can do."""
     option = Option("categorical_features", [str(name)])
     return Phrase(f"give {option}", Message("fit with {option}", option=option))
 
 
 def identifier_advice(name: Any, levels: int, rows: int, once: bool) -> Message:
-    """Say that a text column has too many levels to learn from, perhaps another in every row."""
+    """Return a message that a text column has too many levels, perhaps a new one in every row."""
     return Message(
         "Column {name!r} has {levels} levels in {rows} rows and looks like an identifier: the "
         "model learns {little}. {else_}{drop}.",
@@ -109,8 +110,8 @@ def _column_of_dates(name: Any, dtype: Any) -> ColumnError:
 
 def number_dtype(kinds: Iterable[Any]) -> np.dtype:
     """Return float32 if it can hold columns of all these dtypes and one of them is float32."""
-    words = {str(kind) for kind in kinds}
-    single = "Float32" in words and words <= FITS_FLOAT32
+    dtypes = {str(kind) for kind in kinds}
+    single = "Float32" in dtypes and dtypes <= FITS_FLOAT32
     return np.dtype(np.float32 if single else np.float64)
 
 
@@ -131,8 +132,8 @@ def is_text(column: nw.Series[Any]) -> bool:
             str(column.name),
             Message(
                 "Column {name!r} has dtype {dtype} and holds lists. If they list labels, give "
-                "{multi_hot=}, so that each becomes a 0/1 column. Drop it, or turn it into numbers "
-                "or into strings otherwise.",
+                "{multi_hot=}, so that each becomes a 0/1 column. Otherwise drop the column, or "
+                "turn it into numbers or strings.",
                 name=str(column.name),
                 dtype=str(dtype),
                 multi_hot=[str(column.name)],
@@ -141,22 +142,19 @@ def is_text(column: nw.Series[Any]) -> bool:
     raise ColumnError(
         str(column.name),
         f"Column {column.name!r} has dtype {dtype} and holds neither only numbers nor only text. "
-        "Drop it, or turn it into numbers (a date into days since a start) or into strings.",
+        "Drop it, or turn it into numbers (dates into days since a start) or into strings.",
     )
 
 
 def is_category(column: nw.Series[Any], has_levels: bool) -> bool:
-    """Return whether a column is text, or holds dates or objects where it is known to have levels.
-
-    These were declared as categories.
-    """
+    """Return whether a column is text, or holds dates or objects that were declared categorical."""
     others = (*TIMES, nw.Object, nw.Unknown, nw.List)
     return (has_levels and column.dtype in others) or is_text(column)
 
 
 def values_of(column: nw.Series[Any]) -> Values:
-    """Return the values of a column: text as it is, dates as objects, all others as numpy's."""
-    if column.dtype in (*TIMES, nw.List):  # numpy's would be whole numbers, or of unequal lengths
+    """Return the values of a column: text as it is, dates as objects, others as a numpy array."""
+    if column.dtype in (*TIMES, nw.List):  # numpy would make integers or ragged arrays of them
         values = np.empty(len(column), dtype=object)
         for i, value in enumerate(column.to_list()):
             values[i] = value
@@ -172,13 +170,13 @@ def missing_in(values: Values) -> np.ndarray:
         return np.isnan(values)
     if values.dtype.kind != "O":
         return np.zeros(len(values), dtype=bool)
-    # NaN is the one value that differs from itself; a comparison with pandas' NA says neither.
+    # NaN is the only value that differs from itself; a comparison with pandas' NA gives NA.
     absent = [v is None or type(v).__name__ in ("NAType", "NaTType") or v != v for v in values]
     return np.array(absent, dtype=bool)
 
 
 def refuse_rows(name: Any, bad: np.ndarray, what: str) -> None:
-    """Refuse a column in which some rows are bad, by the first of them."""
+    """Refuse a column in which some rows are bad, and name the first of them."""
     if bad.any():
         raise ValueError(
             f"Column {name!r} contains {what}, first in row {int(bad.argmax())} (counted from 0). "
@@ -187,7 +185,7 @@ def refuse_rows(name: Any, bad: np.ndarray, what: str) -> None:
 
 
 def refuse_missing_rows(name: Any, absent: np.ndarray) -> None:
-    """Refuse a column in which some values are missing, by the first of them."""
+    """Refuse a column in which some values are missing, and name the first of them."""
     if absent.any():
         raise ValueError(
             Message(
@@ -203,7 +201,7 @@ def refuse_missing_rows(name: Any, absent: np.ndarray) -> None:
 def filled_numbers(
     values: Values, absent: np.ndarray, name: str, dtype: np.dtype, fill: Mapping[str, float]
 ) -> np.ndarray:
-    """Return a column as numbers, its missing values filled."""
+    """Return a column as numbers, with its missing values filled."""
     values = np.asarray(values)
     if absent.any():
         values = np.where(absent, fill.get(name, np.nan), values)
@@ -215,10 +213,10 @@ def filled_numbers(
 
 
 def fill_for(mean: float, varies: bool, dtype: Any) -> float:
-    """Return what fills a column: its mean, or a number next to it where the mean is a round one.
+    """Return what fills a column: its mean, or a number next to it if the mean is a round number.
 
-    So a value that was filled can be told from one that happens to be the mean, such as 0 in a
-    balanced column of −1, 0 and 1. Where a column does not vary, nothing depends on it.
+    A filled value can then be distinguished from one that happens to equal the mean, such as 0 in
+    a balanced column of −1, 0 and 1. If a column does not vary, nothing depends on it.
 
     Examples
     --------
@@ -255,19 +253,19 @@ class ArrayTable:
         return np.asarray(self.values[:, self.names.index(name)])
 
     def holds_text(self, name: str) -> bool:
-        """Tell whether a column has text among its values."""
+        """Return whether some values of a column are text."""
         return self.values.dtype.kind == "O" and _holds_text(self.column(name))
 
 
 def array_table(rows: Any, declared: Collection[Any]) -> ArrayTable | None:
-    """Return an array as a table; None where none of its columns is a category, or it is none."""
+    """Return an array as a table; None if no column is categorical, or if it is not an array."""
     if not isinstance(rows, np.ndarray | list) or issparse(rows):
         return None
     try:
         values = np.asarray(rows)
         if values.dtype.kind == "U" and isinstance(rows, list):  # numbers and text
             values = np.asarray(rows, dtype=object)
-    except ValueError:  # rows of different lengths, which scikit-learn refuses in its own words
+    except ValueError:  # rows of different lengths: scikit-learn explains what is wrong
         return None
     if values.ndim != 2 or values.dtype.kind not in "fiubO":
         return None

@@ -40,10 +40,10 @@ class TableEncoder:
 
     A column whose cells list several labels becomes a 0/1 column per label.
 
-    Numbers and booleans stay what they are, unless they are declared as categories. A level not
-    seen by `learn` is zero in all columns of its field; so is a missing value that is no level of
-    its own, but for a `MISSING_MARK` that changes no prediction. Levels are sorted; those of an
-    ordered categorical keep their order.
+    Numbers and booleans stay what they are, unless they are declared as categories. A level that
+    `learn` did not see is zero in all columns of its field. So is a missing value without a level
+    of its own, except for a `MISSING_MARK` that changes no prediction. Levels are sorted; those of
+    an ordered categorical keep their order.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class TableEncoder:
     input_names: tuple[str, ...]  # as text, even where the frame's own names are not
     levels: tuple[Levels | None, ...]  # for each input column, None for numbers
     dtype: np.dtype
-    # The dtype of the levels of each input column, None for text; () where it is not known.
+    # The dtype of the levels of each input column, None for text; () if no column has one.
     kinds: tuple[str | None, ...] = field(default=(), compare=False)
 
     @classmethod
@@ -76,18 +76,18 @@ class TableEncoder:
         missing: str = "error",
         separators: Mapping[Any, str] | None = None,
     ) -> "TableEncoder | None":
-        """Learn the levels of categorical columns; None where all columns hold numbers.
+        """Learn the levels of categorical columns; return None if all columns hold numbers.
 
         Parameters
         ----------
         rows : pandas, polars, pyarrow or other eager frame, or array
-            Rows. An array of numbers needs no encoder if no column is declared.
+            Rows. An array of numbers needs no encoder unless a column is declared.
         declared : collection of names
             Columns that are categories whatever they hold; those of an array are x0, x1, …
         missing : {"error", "mean"}
             Whether a missing value is an error or a level of its own.
         separators : mapping or None
-            Columns whose cells list several labels, and what separates these.
+            Columns whose cells list several labels, and the separator of the labels.
 
         Returns
         -------
@@ -115,9 +115,9 @@ class TableEncoder:
         levels = learner.levels(where)
         names, kinds = tuple(map(str, learner.input_names)), learner.level_kinds()
         encoder = cls(names, levels, learner.dtype, kinds if any(kinds) else ())
-        twice = [name for name, times in Counter(encoder.names).items() if times > 1]
-        if twice:
-            raise ValueError(f"Two encoded columns would be called {twice[0]!r}. Rename a column.")
+        repeated = [name for name, count in Counter(encoder.names).items() if count > 1]
+        if repeated:
+            raise ValueError(f"Two encoded columns would be named {repeated[0]!r}. Rename one.")
         return encoder
 
     def encode(
@@ -138,8 +138,8 @@ class TableEncoder:
         X : csr_array (n_samples, len(names))
             The rows, with sorted indices and no stored zeros.
         unseen : Unseen
-            How many rows have a level that `learn` did not see, for each column that has any; its
-            `missing` counts missing values in columns of which `learn` saw every one.
+            Number of rows with a level that `learn` did not see, for each column that has any. Its
+            `missing` counts missing values in columns that had none when `learn` saw them.
         """
         columns, unseen, n = [], Unseen(), 0
         parts = zip(self.columns_of(rows), self.input_names, self.levels, strict=True)
@@ -150,13 +150,13 @@ class TableEncoder:
             if levels is None:
                 columns.append(filled_numbers(values, absent, name, self.dtype, fill or {}))
                 continue
-            codes, new, gone = codes_of(values, levels)
+            codes, n_new, n_missing = codes_of(values, levels)
             columns.append(codes)
-            unseen.count(name, new, gone, codes)
+            unseen.count(name, n_new, n_missing, codes)
         return self.joined(columns, n), unseen
 
     def only(self, names: Sequence[str]) -> tuple["TableEncoder", np.ndarray]:
-        """Return the encoder of some input columns, and the output columns that are theirs."""
+        """Return the encoder of some input columns, and their output columns."""
         chosen = [self.input_names.index(name) for name in names]
         ends = [*self._first[1:], len(self.names)]
         features = [np.arange(self._first[i], ends[i]) for i in chosen]
@@ -166,13 +166,13 @@ class TableEncoder:
         return part, np.concatenate(features)
 
     def level_values(self, name: str) -> Any:
-        """Return the levels of a column as the values that they were."""
+        """Return the levels of a column as the values that they had in the table."""
         number = self.input_names.index(name)
         kind = self.kinds[number] if self.kinds else None
         return typed_levels(self.levels[number] or (), kind)
 
     def means(self, rows: Any, weight: np.ndarray | None = None) -> dict[str, float]:
-        """Return what fills the columns of numbers: the means of the values that are there."""
+        """Return what fills columns of numbers: the means of the values that are not missing."""
         means = {}
         parts = zip(self.columns_of(rows), self.input_names, self.levels, strict=True)
         for values, name, levels in parts:
@@ -182,9 +182,9 @@ class TableEncoder:
                 counts = ~absent * (1.0 if weight is None else weight)
                 if not counts.any():
                     raise ValueError(f"Column {name!r} has no values. Leave it out.")
-                there = numbers[~absent]
+                present = numbers[~absent]
                 mean = float(np.average(numbers, weights=counts))
-                means[name] = fill_for(mean, bool(there.min() < there.max()), self.dtype)
+                means[name] = fill_for(mean, bool(present.min() < present.max()), self.dtype)
         return means
 
     def joined(self, columns: Sequence[np.ndarray], n: int) -> csr_array:
@@ -193,8 +193,8 @@ class TableEncoder:
         Parameters
         ----------
         columns : sequence of arrays (n,)
-            For each input column its numbers, or what `level_codes` returns; for a column of
-            lists the positions of its labels in order (n, most labels of a row), -1 for none.
+            For each input column its numbers, or what `level_codes` returns. For a column of
+            lists: the sorted positions of each row's labels (n, most labels of a row), -1 for none.
         n : int
             Number of rows.
 
@@ -211,8 +211,8 @@ class TableEncoder:
             for codes in values.reshape(n, -1).T if n else ():
                 rows = np.flatnonzero(codes >= 0)
                 parts.append((rows, first + codes[rows], 1))
-                if len(gone := np.flatnonzero(codes == ABSENT)):
-                    parts.append((gone, first, MISSING_MARK))
+                if len(absent := np.flatnonzero(codes == ABSENT)):
+                    parts.append((absent, first, MISSING_MARK))
         return assembled(parts, (n, len(self.names)), self.dtype)
 
     @cached_property
@@ -228,7 +228,7 @@ class TableEncoder:
 
     @property
     def fields(self) -> tuple[np.ndarray, ...]:
-        """Return the output columns of each text column, of which a row has at most one."""
+        """Return the output columns of each text column; a row has at most one 1 among them."""
         return tuple(
             np.arange(first, first + len(labels))
             for first, labels in zip(self._first, self.levels, strict=True)
@@ -246,7 +246,7 @@ class TableEncoder:
 
     @property
     def separators(self) -> dict[str, str]:
-        """Return what separates the labels of each column whose cells list several."""
+        """Return the separator of each column whose cells list several labels."""
         pairs = zip(self.input_names, self.levels, strict=True)
         return {name: each.separator for name, each in pairs if isinstance(each, LabelSets)}
 
@@ -257,7 +257,7 @@ class TableEncoder:
         return [0, *np.cumsum(widths[:-1]).tolist()]
 
     def columns_of(self, rows: Any) -> Iterator[Values]:
-        """Yield the values of each column, if it holds what was learned."""
+        """Yield the values of each column, and refuse one that is not what `learn` saw."""
         table = self._checked(rows)
         if isinstance(table, ArrayTable):
             for name, levels in zip(self.input_names, self.levels, strict=True):

@@ -8,48 +8,48 @@ from quadlin.core.messages import Message, Option
 
 
 class ColumnError(ValueError):
-    """A column that cannot be a feature; without it the others can be read."""
+    """A column that cannot be a feature; the others can be read without it."""
 
     def __init__(self, column: str, text: str, remedy: Option | None = None) -> None:
         super().__init__(text)
-        self.column, self.remedy = column, remedy  # what lets the column be read
+        self.column, self.remedy = column, remedy  # the option with which the column can be read
 
     def __reduce__(self) -> Any:
         return type(self), (self.column, *self.args, self.remedy)
 
 
 class SourceError(ValueError):
-    """Rows that cannot be read; the text says which, why, and what to do.
+    """Rows that cannot be read; the text says which rows, why, and what to do.
 
     With values, the text is the template of a `Message`.
     """
 
-    column: str | None = None  # the one that is to blame, where the others can be read without it
-    remedy: Option | None = None  # that lets it be read
+    column: str | None = None  # the column at fault, if the others can be read without it
+    remedy: Option | None = None  # the option with which it can be read
 
     def __init__(self, text: str, **values: Any) -> None:
         super().__init__(Message(text, **values) if values else text)
 
     @classmethod
     def about(cls, title: str, error: ValueError) -> "SourceError":
-        """Return an error that says where the rows are, and keeps the column that is to blame."""
-        told = cls(Message.joined([f"{title}:", *error.args]))
-        told.column = getattr(error, "column", None)
-        told.remedy = getattr(error, "remedy", None)
-        return told
+        """Return an error that says where the rows are, and keeps the column at fault."""
+        located = cls(Message.joined([f"{title}:", *error.args]))
+        located.column = getattr(error, "column", None)
+        located.remedy = getattr(error, "remedy", None)
+        return located
 
 
 class ReadOnceError(SourceError):
-    """Rows that would have to be read twice, of something that can be read only once."""
+    """Rows that would have to be read twice, but can be read only once."""
 
 
 class IdentifierWarning(UserWarning):
-    """A text column whose levels are hardly ever seen twice."""
+    """A text column most of whose levels occur only once."""
 
 
 @contextmanager
 def explained(what: str, advice: str) -> Iterator[None]:
-    """Turn a library's error about broken data into a SourceError of one sentence."""
+    """Turn a library's error about broken data into a one-sentence SourceError."""
     try:
         yield
     except (SourceError, ImportError):
@@ -58,7 +58,7 @@ def explained(what: str, advice: str) -> Iterator[None]:
         raise SourceError(f"{what} does not exist. Check the path.") from None
     except PermissionError:
         raise SourceError(f"{what} cannot be read. Check its permissions.") from None
-    except Exception as error:  # each library has its own errors for broken bytes
+    except Exception as error:  # each library raises other errors for broken bytes
         memory = isinstance(error, MemoryError)
         problem = "needs more memory than there is" if memory else "cannot be read"
         text = f"{what} {problem}: {first_line(error)}"
@@ -66,7 +66,7 @@ def explained(what: str, advice: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, as a sentence of sane length."""
+    """Return the first line of an error's text as a sentence, shortened if it is long."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     text = "".join(c if c.isprintable() else "?" for c in lines[0])
     text = text[:300] + "…" if len(text) > 300 else text

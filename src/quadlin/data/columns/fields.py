@@ -1,6 +1,6 @@
-"""Fields: groups of 0/1 columns of which exactly one is 1 in every row.
+"""Fields: groups of 0/1 columns, with exactly one 1 per row in each group.
 
-They are found by sums over chunks of rows, so that an engine can compute them where the rows are.
+The search needs only sums over chunks of rows, so an engine can compute them where the rows are.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,15 +18,15 @@ from quadlin.core.messages import Message
 from quadlin.data.columns.names import position_of
 
 Reduce = Callable[..., Any]  # (fn, *params) → the sum of fn(chunk, *params) over all chunks
-SCATTERED = 1000  # most 0/1 columns among which fields are sought that are not side by side
-FIRST_ROWS = 64  # of a chunk, which show cheaply that most columns are not 0/1
-TELLING_ROWS = 256  # of a chunk, which show that most 0/1 columns have no others to make a field of
+SCATTERED = 1000  # most 0/1 columns that are searched for fields of columns that are not adjacent
+FIRST_ROWS = 64  # of a chunk: enough to show cheaply that most columns are not 0/1
+TELLING_ROWS = 256  # of a chunk: enough to show that most 0/1 columns belong to no field
 MOST_TELLING_ROWS = 2048  # of a table in memory: more rows would take as long as the pass they save
 
 
 @dataclass(frozen=True)
 class FieldCounts:
-    """What the search for fields needs to know about some rows; counts of two chunks add.
+    """What the search for fields needs to know about some rows; the counts of two chunks add.
 
     Examples
     --------
@@ -77,9 +77,9 @@ def field_counts(chunk: Chunk, columns: np.ndarray | None = None) -> FieldCounts
 
 
 def _candidates(chunk: Chunk, most: int) -> np.ndarray:
-    """Return the columns that may be in a field, by at most so many of the first rows of a chunk.
+    """Return the columns that may be in a field, judged by at most `most` first rows of a chunk.
 
-    The number of rows doubles, so that columns that few rows rule out cost little.
+    The number of rows doubles, so columns that few rows rule out cost little.
     """
     n, rows = int(chunk.X.shape[0]), TELLING_ROWS
     columns = np.flatnonzero(
@@ -93,18 +93,18 @@ def _candidates(chunk: Chunk, most: int) -> np.ndarray:
 
 
 def columns_that_meet(chunk: Chunk, columns: np.ndarray) -> Flags:
-    """Tell which of m 0/1 columns are 1 in the same row, pair by pair (m²,)."""
+    """Return which pairs of m 0/1 columns are both 1 in some row, (m²,)."""
     B = rows_that_count(chunk, columns).astype(np.float32)
     G = B.T @ B
     return Flags(np.asarray((G.toarray() if issparse(G) else G) > 0).reshape(-1))
 
 
 def fields_among(reduce: Reduce, d: int, some: Chunk | None = None) -> tuple[np.ndarray, ...]:
-    """Find the groups of 0/1 columns of which each row has exactly one: full one-hot groups.
+    """Find full one-hot groups: groups of 0/1 columns with exactly one 1 in each row.
 
-    All groups of adjacent columns are found, and encoders write groups that way. Among at most
-    `SCATTERED` other 0/1 columns, groups are sought greedily, by falling frequency. Columns that
-    are never or always 1 belong to no group, and rows of weight 0 do not count.
+    All groups of adjacent columns are found, and encoders write groups that way. If at most
+    `SCATTERED` other 0/1 columns remain, they are searched greedily, the most frequent first.
+    Columns that are never or always 1 belong to no group, and rows of weight 0 do not count.
 
     Parameters
     ----------
@@ -113,17 +113,17 @@ def fields_among(reduce: Reduce, d: int, some: Chunk | None = None) -> tuple[np.
     d : int
         Number of columns.
     some : Chunk or None
-        Rows in memory: if their first ones rule every group out, no pass is taken.
+        Rows in memory. If the first of them rule out every group, no pass is made.
 
     Returns
     -------
     tuple of array
-        The columns of each group, at least two, by their first column.
+        The columns of each group, at least two, sorted by the first column.
 
     Notes
     -----
-    At most one pass, and another one where columns that are not adjacent may still form a group.
-    Memory: O(d), a block of rows, and in the second pass one boolean for each pair of at most
+    At most one pass, and a second one if columns that are not adjacent may still form a group.
+    Memory: O(d) and a block of rows; in the second pass also one boolean for each pair of at most
     `SCATTERED` columns.
 
     Examples
@@ -174,16 +174,16 @@ def given_fields(fields: Any, names: Sequence[str]) -> tuple[np.ndarray, ...]:
 
 
 def check_one_hot(reduce: Reduce, groups: Sequence[np.ndarray], names: Sequence[str]) -> None:
-    """Refuse a group whose columns have more than one 1 in some row, or other numbers than 0 and 1.
+    """Refuse a group with more than one 1 in some row, or with numbers other than 0 and 1.
 
     Parameters
     ----------
     reduce : callable
-        As of `fields_among`.
+        As in `fields_among`.
     groups : sequence of arrays
         Positions of the features of each group.
     names : sequence of str
-        Of all features.
+        The names of all features.
     """
     if not len(groups):
         return
@@ -197,7 +197,7 @@ def check_one_hot(reduce: Reduce, groups: Sequence[np.ndarray], names: Sequence[
 
 
 def groups_not_one_hot(chunk: Chunk, groups: Sequence[np.ndarray]) -> Flags:
-    """Tell which groups of columns are not one-hot in some row."""
+    """Return which groups of columns are not one-hot in some row."""
     broken = []
     for group in groups:
         B = rows_that_count(chunk, group)
@@ -206,7 +206,7 @@ def groups_not_one_hot(chunk: Chunk, groups: Sequence[np.ndarray]) -> Flags:
 
 
 def field_numbers(fields: Sequence[np.ndarray], d: int) -> np.ndarray:
-    """Number each of d features by its field, −1 where it has none."""
+    """Return the number of the field of each of d features, −1 for none."""
     numbers = np.full(d, -1)
     for number, field in enumerate(fields):
         numbers[field] = number
@@ -216,7 +216,7 @@ def field_numbers(fields: Sequence[np.ndarray], d: int) -> np.ndarray:
 def rows_that_count(
     chunk: Chunk, columns: np.ndarray | None = None, rows: slice = slice(None)
 ) -> Any:
-    """Return some columns of the rows whose weight is not 0, as numpy's array or CSR."""
+    """Return some columns of the rows whose weight is not 0, as a numpy array or CSR matrix."""
     B = chunk.X[rows] if issparse(chunk.X) else chunk.X[rows, :]
     if columns is not None and len(columns) < B.shape[1]:
         xp = namespace(B)
@@ -235,9 +235,9 @@ def _zero_or_one(B: Any) -> np.ndarray:
 
 
 def _may_have_partners(B: np.ndarray) -> np.ndarray:
-    """Tell which columns may belong to a field, by some rows.
+    """Return which columns may belong to a field, judged by some rows.
 
-    Every row must be 1 in the column or in one that is never 1 beside it.
+    In every row the column must be 1, or another column that is never 1 together with it.
     """
     B = (B != 0).astype(np.float32)
     apart = (B.T @ B == 0).astype(np.float32)
@@ -245,11 +245,11 @@ def _may_have_partners(B: np.ndarray) -> np.ndarray:
 
 
 def _adjacent(ones: np.ndarray, after: np.ndarray, n: int) -> list[np.ndarray]:
-    """Return the runs of columns with n ones in n rows, no two of them in the same row."""
+    """Return the runs of adjacent columns with n ones in n rows, no two ones in the same row."""
     columns = np.flatnonzero(ones)
     total = np.concatenate([[0], np.cumsum(ones[columns])])
     stop = np.minimum(np.searchsorted(total, total[:-1] + n), len(columns))
-    # Two ones of a row lie between a and b if and only if some column p ≥ a has after[p] ≤ b.
+    # Some row has two ones between a and b if and only if some column p ≥ a has after[p] ≤ b.
     reach = np.minimum.accumulate(after[columns][::-1])[::-1]
     good = (total[stop] == total[:-1] + n) & (stop - np.arange(len(columns)) > 1)
     good &= columns[stop - 1] < reach
@@ -263,11 +263,11 @@ def _adjacent(ones: np.ndarray, after: np.ndarray, n: int) -> list[np.ndarray]:
 
 
 def _scattered(columns: np.ndarray, meet: np.ndarray, ones: np.ndarray, n: int) -> list[np.ndarray]:
-    """Return groups of columns with n ones, no two of a group in the same row."""
+    """Return groups of columns with n ones, no two ones of a group in the same row."""
     order = np.argsort(-ones[columns], kind="stable")
     columns, meet = columns[order], meet[np.ix_(order, order)]
-    able = ones[columns] + ~meet @ ones[columns] >= n  # enough ones to make a group at all
-    columns, meet = columns[able], meet[np.ix_(able, able)]
+    possible = ones[columns] + ~meet @ ones[columns] >= n  # enough ones to make a group at all
+    columns, meet = columns[possible], meet[np.ix_(possible, possible)]
     fields, free = [], np.ones(len(columns), dtype=bool)
     for seed in range(len(columns)):
         if not free[seed]:

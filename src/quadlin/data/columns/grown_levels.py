@@ -1,4 +1,4 @@
-"""Encoders that learn more levels, and where the columns of the old ones stand among the new."""
+"""Encoders that learn more levels, and the positions of their old columns among the new ones."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -37,13 +37,13 @@ def with_levels_of(encoder: TableEncoder, rows: Any) -> TableEncoder:
 
 
 def joint(encoder: TableEncoder, other: TableEncoder) -> TableEncoder:
-    """Return an encoder with the levels of two, whose columns are the same."""
+    """Return an encoder with the levels of two encoders of the same columns."""
     kinds = other.kinds or (None,) * len(other.levels)
     return _merged(encoder, [levels or () for levels in other.levels], kinds)
 
 
 def places(encoder: TableEncoder, grown: TableEncoder) -> np.ndarray:
-    """Return where the output columns of an encoder stand among those of one with more levels."""
+    """Return the positions of an encoder's output columns in an encoder with more levels."""
     position = {name: place for place, name in enumerate(grown.names)}
     return np.array([position[name] for name in encoder.names], dtype=np.int64)
 
@@ -51,25 +51,25 @@ def places(encoder: TableEncoder, grown: TableEncoder) -> np.ndarray:
 def _merged(
     encoder: TableEncoder, more: Sequence[Collection[str]], kinds: Sequence[str | None]
 ) -> TableEncoder:
-    before = encoder.kinds or (None,) * len(encoder.levels)
+    old_kinds = encoder.kinds or (None,) * len(encoder.levels)
     levels: list[Levels | None] = []
-    of_levels: list[str | None] = []
-    for old, labels, kind, new_kind in zip(encoder.levels, more, before, kinds, strict=True):
+    merged: list[str | None] = []
+    for old, labels, kind, new_kind in zip(encoder.levels, more, old_kinds, kinds, strict=True):
         new = set(labels).difference(old or ())
         levels.append(old)
-        of_levels.append(common_kind({kind, new_kind}) if new else kind)
+        merged.append(common_kind({kind, new_kind}) if new else kind)
         if old is None or not new:
             continue
-        ordered = _ordered(old, new, of_levels[-1])
-        same = LabelSets(ordered, old.separator) if isinstance(old, LabelSets) else None
-        levels[-1] = {label: i for i, label in enumerate(ordered)} if same is None else same
-    if all(now is old for now, old in zip(levels, encoder.levels, strict=True)):
+        ordered = _ordered(old, new, merged[-1])
+        lists = LabelSets(ordered, old.separator) if isinstance(old, LabelSets) else None
+        levels[-1] = {label: i for i, label in enumerate(ordered)} if lists is None else lists
+    if all(new is old for new, old in zip(levels, encoder.levels, strict=True)):
         return encoder
-    return replace(encoder, levels=tuple(levels), kinds=tuple(of_levels) if any(of_levels) else ())
+    return replace(encoder, levels=tuple(levels), kinds=tuple(merged) if any(merged) else ())
 
 
 def _ordered(old: Levels, new: set[str], kind: str | None) -> list[str]:
-    """Return all labels, sorted as numbers or as text; new ones last where old ones are not."""
+    """Return all labels, sorted as numbers or text; new ones come last if the old are unsorted."""
     is_number = kind is not None and np.dtype(kind).kind in "iuf"
     key: Any = float if is_number else str
     absent = [MISSING_LEVEL] if is_number and MISSING_LEVEL in old else []

@@ -1,9 +1,9 @@
 """Columns whose cells list several labels, such as the genres "drama|war" of a film.
 
-Each label becomes a 0/1 column, so that its coefficient is what the label adds, whatever stands
-beside it. (A weight of 1/√m for m labels would give rows with many labels no more variance than
-rows with one. It would also make a label mean less the more others there are, and its column
-neither 0/1 nor readable; the penalty of the labels is learned from the rows in any case.)
+Each label becomes a 0/1 column, so its coefficient is what the label adds, whatever the other
+labels of the row. (A weight of 1/√m for m labels would give rows with many labels no more variance
+than rows with one. But a label would then count less the more others there are, and its column
+would be neither 0/1 nor readable; the penalty of the labels is learned from the rows in any case.)
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,13 +25,13 @@ from quadlin.data.columns.level_codes import (
 )
 
 SEPARATOR = "|"
-SEPARATORS = ("|", ";")  # of cells that are noticed to be lists
-LISTED = (list, tuple, set, frozenset, np.ndarray)  # cells that are lists as they are
-LISTS = 0.3  # share of distinct cells with a separator, above which they count as lists
+SEPARATORS = ("|", ";")  # by which cells are recognised as lists
+LISTED = (list, tuple, set, frozenset, np.ndarray)  # types of cells that are lists already
+LISTS = 0.3  # share of distinct cells with a separator above which all cells count as lists
 
 
 class LabelSets(dict[str, int]):
-    """The position of each label of a column of lists, and what separates them in a cell."""
+    """The position of each label of a column of lists, and the separator of labels in a cell."""
 
     def __init__(self, labels: Iterable[str] = (), separator: str = SEPARATOR) -> None:
         super().__init__({label: i for i, label in enumerate(labels)})
@@ -52,8 +52,8 @@ class LabelSets(dict[str, int]):
     def codes(self, values: Values) -> tuple[np.ndarray, int]:
         """Return the positions of the labels of each row, and how many rows have an unknown label.
 
-        Positions are sorted and filled up with -1, (n, most labels of a row); a missing value has
-        no labels.
+        Positions are sorted and padded with -1, (n, most labels of a row); a missing value has no
+        labels.
         """
         cells, place = _cells(values, self.separator)
         sets = [labels_of(cell, self.separator) for cell in cells]
@@ -66,7 +66,7 @@ class LabelSets(dict[str, int]):
 
 
 def labels_of(cell: Any, separator: str) -> list[str]:
-    """Return the labels that a cell lists, each once: as text, or as a list.
+    """Return the labels of a cell, each once; the cell is text or a list.
 
     Examples
     --------
@@ -85,13 +85,13 @@ def labels_in(values: Values, separator: str) -> tuple[set[str], bool]:
 
 
 def _are_lists(values: Values) -> bool:
-    """Tell whether cells are lists of labels, and not text."""
+    """Return whether cells are lists of labels rather than text."""
     whole = isinstance(values, np.ndarray) and values.dtype.kind == "O"
     return whole and any(isinstance(value, LISTED) for value in values)
 
 
 def _joined(value: Any, separator: str) -> Any:
-    """Return a list of labels as the text that would stand for it."""
+    """Return a list of labels as text with separators."""
     return separator.join(map(label_of, value)) if isinstance(value, LISTED) else value
 
 
@@ -110,7 +110,7 @@ def _cells(values: Values, separator: str) -> tuple[list[str], np.ndarray]:
 
 
 def separators_of(given: Any) -> dict[Any, str]:
-    """Return the columns of lists and what separates their labels.
+    """Return the columns of lists and the separators of their labels.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def separators_of(given: Any) -> dict[Any, str]:
 
 
 def list_separator(labels: Sequence[str]) -> str | None:
-    """Return what separates labels of a text column, if they look like lists of what comes again.
+    """Return the separator of a text column whose values look like lists of repeated labels.
 
     Examples
     --------
@@ -149,7 +149,7 @@ def list_separator(labels: Sequence[str]) -> str | None:
 
 
 def warn_of_lists(name: Any, labels: list[str]) -> None:
-    """Warn of a text column whose levels look like lists of labels that come again."""
+    """Warn of a text column whose levels look like lists of repeated labels."""
     separator = list_separator(labels)
     if separator is None:
         return
@@ -157,7 +157,7 @@ def warn_of_lists(name: Any, labels: list[str]) -> None:
     warn(
         Message(
             "Column {name!r} holds lists, such as {cell!r}, and each list is treated as one level. "
-            "Give {multi_hot=}, so that each of its labels becomes one.",
+            "Give {multi_hot=}, so that each label of a list becomes a column of its own.",
             name=str(name),
             cell=next(label for label in labels if separator in label),
             multi_hot=given,
@@ -166,11 +166,11 @@ def warn_of_lists(name: Any, labels: list[str]) -> None:
 
 
 def warn_of_no_list(name: Any, separator: str) -> None:
-    """Warn of a column that was said to hold lists but has no separator in any cell."""
+    """Warn of a column that was declared to hold lists but has no separator in any cell."""
     warn(
         Message(
-            "No value of column {name!r} has {separator!r}, which should separate the labels of "
-            "{multi_hot=}, so that each value is one label.",
+            "No value of column {name!r} contains {separator!r}, the separator that {multi_hot=} "
+            "names, so each value is treated as one label.",
             name=str(name),
             separator=separator,
         )
@@ -178,9 +178,9 @@ def warn_of_no_list(name: Any, separator: str) -> None:
 
 
 def codes_of(values: Values, levels: Levels) -> tuple[np.ndarray, int, int]:
-    """Return the positions of levels or labels, and how many rows have an unknown one, or none.
+    """Return the positions of levels or labels, and how many rows are unknown and how many missing.
 
-    A cell without labels is an empty list, not a missing one.
+    A cell without labels is an empty list, not a missing value.
     """
     if isinstance(levels, LabelSets):
         return *levels.codes(values), 0

@@ -12,10 +12,10 @@ import numpy as np
 from quadlin.data.columns.columns import Values, missing_in
 
 Levels = dict[str, int]  # the position of each level in its field
-MISSING_LEVEL = "missing"  # of missing text, where that is allowed
-UNSEEN, ABSENT = -1, -2  # in place of the number of a level: one that is new, and a missing value
-# Stands for a missing value in the first column of a field, so that it can be told from a level
-# never seen, of which all columns are zero. Sums of predictions are the same as with a zero.
+MISSING_LEVEL = "missing"  # the level of missing text, where that is allowed
+UNSEEN, ABSENT = -1, -2  # in place of the number of a level: a new level, and a missing value
+# Marks a missing value in the first column of a field, to distinguish it from a level that was
+# never seen, whose columns are all zero. Predictions are the same as with a zero.
 MISSING_MARK = 2.0**-126
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*|[-+]?(nan|inf(inity)?)", re.I)
 MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
@@ -33,10 +33,10 @@ PERIOD = re.compile(r"\d{4}[-/](0?[1-9]|1[0-2])|\d{4}[- ]?(Q[1-4]|W\d{2})", re.I
 
 
 class Unseen(dict[str, int]):
-    """How many rows have a level that is not known, by column, and `missing`: how many no value.
+    """Number of rows with an unknown level, by column; `missing` counts rows without a value.
 
-    `lists` are the columns of lists of labels among them, and `all_new` those of a table without
-    any level or label that is known.
+    `lists` are the columns of lists of labels among them; `all_new` are the columns of a table in
+    which no level or label is known.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Unseen(dict[str, int]):
         return len(self) > 0 or len(self.missing) > 0
 
     def count(self, name: str, new: int, missing: int, codes: np.ndarray | None = None) -> None:
-        """Add the rows of a column, whose codes have two axes if its cells are lists."""
+        """Add the rows of a column; its codes have two axes if its cells are lists."""
         if new and codes is not None and codes.ndim == 2:
             self.lists.add(name)
         if new and codes is not None and len(codes) > 1 and not (codes >= 0).any():
@@ -59,20 +59,20 @@ class Unseen(dict[str, int]):
                 counts[name] = counts.get(name, 0) + more
 
     def add(self, other: "Unseen") -> None:
-        """Add what was counted elsewhere."""
+        """Add the counts of other rows."""
         for name in {**other, **other.missing}:
             self.count(name, other.get(name, 0), other.missing.get(name, 0))
         self.lists |= other.lists
 
     def clear(self) -> None:
-        """Start again from zero."""
+        """Reset all counts to zero."""
         super().clear()
         self.missing.clear()
         self.lists.clear()
 
 
 def label_of(value: Any) -> str:
-    """Return the text by which a value is called as a level: 3 and 3.0 are the same one.
+    """Return the name of a value as a level: 3 and 3.0 are the same level.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def label_of(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return str(int(value)) if float(value).is_integer() else repr(float(value))
     if isinstance(value, datetime) and value == datetime(value.year, value.month, value.day):
-        return str(value.date())  # as a date is written; one with a time zone equals none of these
+        return str(value.date())  # written as a date; a value with a time zone never gets here
     return str(value)
 
 
@@ -102,7 +102,7 @@ def kind_of(values: Values) -> str | None:
     """
     if isinstance(values, np.ndarray):
         return values.dtype.name if values.dtype.kind in "iufb" else None
-    if values.dtype == nw.Categorical:  # of pandas, whose categories may be numbers
+    if values.dtype == nw.Categorical:  # the categories of pandas may be numbers
         categories = np.asarray(values.unique().to_list())
         return categories.dtype.name if categories.dtype.kind in "iufb" else None
     return None
@@ -115,7 +115,7 @@ def common_kind(kinds: set[str | None]) -> str | None:
 
 
 def typed_levels(labels: Iterable[str], kind: str | None) -> Any:
-    """Return levels as the values that they were, so that a table can be joined by them.
+    """Return levels as the values that they had in the table, so that tables can be joined by them.
 
     Examples
     --------
@@ -135,14 +135,14 @@ def typed_levels(labels: Iterable[str], kind: str | None) -> Any:
 
 
 def filtered(values: Values, keep: np.ndarray) -> Any:
-    """Return the values that are to be kept."""
+    """Return the values to keep."""
     if isinstance(values, np.ndarray):
         return values[keep]
-    return values.filter(keep.tolist()) if len(keep) else values  # narwhals takes no empty list
+    return values.filter(keep.tolist()) if len(keep) else values  # narwhals refuses an empty list
 
 
 def level_codes(values: Values, levels: Levels) -> np.ndarray:
-    """Return the number of each row's level: `UNSEEN` for one that is not among them.
+    """Return the number of each row's level, `UNSEEN` if it is not among the levels.
 
     A missing value is the level "missing", or `ABSENT` where there is no such level.
     """
@@ -161,15 +161,15 @@ def level_codes(values: Values, levels: Levels) -> np.ndarray:
     column = values.cast(nw.String())
     labels = column.unique().to_list()
     numbers = [levels.get(label, UNSEEN) for label in labels]
-    # A join by the frame's own library: 0.1 to 0.8 s for 10⁶ rows and 10⁵ levels.
+    # A join by the library of the frame: 0.1 to 0.8 s for 10⁶ rows and 10⁵ levels.
     return np.asarray(column.replace_strict(labels, numbers, return_dtype=nw.Int64()).to_numpy())
 
 
-MINUS = r"[\u2212\u2013]"  # as typesetters write it
+MINUS = r"[\u2212\u2013]"  # typographic minus signs
 AMOUNT = rf"([-+]|{MINUS})?\s*(\d{{1,3}}([ ,.'’]\d{{3}})+|\d+)?([.,]\d+)?"
 CURRENCY = r"([$€£¥₹]|USD|EUR|GBP|CHF|JPY)"
 PLAIN = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-# $1,200.50, -€3, 12 EUR, 7.5%, (300) as accountants write −300; each has a digit.
+# $1,200.50, -€3, 12 EUR, 7.5%, (300) for −300 as in accounting; each has a digit.
 MARKED = re.compile(
     rf"(?=.*\d)([-+(]?\s*{CURRENCY}\s*{AMOUNT}\)?|{AMOUNT}\s*({CURRENCY}|%)|\({AMOUNT}\)|{MINUS}{AMOUNT})"
 )
@@ -178,9 +178,9 @@ MANY = 20  # amounts with a unit: fewer may be sizes, such as 500 ml, which are 
 
 
 def written_numbers(labels: Iterable[str]) -> str | None:
-    """Return an example if all labels are numbers, and some have a currency, a unit or the like.
+    """Return an example if all labels are numbers and some have a currency, a unit or the like.
 
-    A unit is a word after the number, the same in all labels, of which there are many.
+    A unit is a word after the number; it must be the same in all of many labels.
     """
     labels = [label.strip() for label in labels]
     odd = [label for label in labels if not PLAIN.fullmatch(label)]

@@ -1,4 +1,4 @@
-"""Levels of text columns, learned from pieces of a table; what is hardly text is noticed."""
+"""Levels of text columns, learned from pieces of a table, and columns that should not be text."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -50,10 +50,10 @@ from quadlin.data.columns.numbers_as_text import (
     warn_of_periods,
 )
 
-# A column and one of its labels → the first row that has it. None instead of a label → the first
-# cell that is not a number; "" where there is none.
+# A column and one of its labels → the first row that has it. With None instead of a label → the
+# first cell that is not a number; "" if there is none.
 Where = Callable[[Any, str | None], str]
-MOST_LEVELS = 10_000  # of a column that is a number or an identifier rather than a category
+MOST_LEVELS = 10_000  # a column with more is a number or an identifier rather than a category
 
 
 class LevelLearner:
@@ -82,13 +82,13 @@ class LevelLearner:
         self.input_names, self.dtype, self.rows = tuple(input_names), dtype, 0
         self.seen: dict[Any, set[tuple[Any, str]]] = {name: set() for name in text}
         self.present = dict.fromkeys(text, 0)  # rows in which a column is not missing
-        self.kinds: dict[Any, set[str | None]] = {}  # dtypes of the values of columns, None: text
-        self.declared = declared  # as categories by the user, who knows what they are
+        self.kinds: dict[Any, set[str | None]] = {}  # dtypes of the values, None for text
+        self.declared = declared  # as categories, by the user
         self.missing = missing  # "mean": a missing value is a level of its own
         self.separators = dict(separators or {})  # of the columns whose cells list several labels
-        self.lists: set[Any] = set()  # those of them that have a list
-        self.plain: set[Any] = set()  # those that nobody has declared to be categories
-        self.notices_marks = True  # such as "?", unless the reader of the rows has looked for them
+        self.lists: set[Any] = set()  # those of them in which a cell is a list
+        self.plain: set[Any] = set()  # columns whose dtype is not categorical
+        self.notices_marks = True  # such as "?"; False if the reader of the rows handles them
 
     @classmethod
     def of(
@@ -98,7 +98,7 @@ class LevelLearner:
         missing: str = "error",
         separators: Mapping[Any, str] | None = None,
     ) -> "LevelLearner | None":
-        """Look at the columns of a frame; None if all of them hold numbers."""
+        """Return a learner for the columns of a frame; None if all of them hold numbers."""
         table = nw.from_native(frame, eager_only=True)
         given = {*declared, *(separators or {})}
         text = [
@@ -112,7 +112,7 @@ class LevelLearner:
         return cls(table.columns, text, dtype, declared, missing, separators)
 
     def add(self, frame: Any) -> None:
-        """Note the levels of some rows; columns that hold numbers need not be there."""
+        """Note the levels of some rows; columns of numbers may be left out."""
         table = nw.from_native(frame, eager_only=True)
         self.rows += len(table)
         for name in self.seen:
@@ -121,9 +121,9 @@ class LevelLearner:
     def see(self, name: Any, values: Values) -> None:
         """Note the levels of some values of a column."""
         if name in self.separators:
-            labels, listed = labels_in(values, self.separators[name])
+            labels, has_lists = labels_in(values, self.separators[name])
             self.seen[name] |= {(label, label) for label in labels}
-            self.lists |= {name} if listed else set()
+            self.lists |= {name} if has_lists else set()
             return
         if isinstance(values, np.ndarray) or values.dtype == nw.String:
             self.plain.add(name)
@@ -143,7 +143,7 @@ class LevelLearner:
         Parameters
         ----------
         where : callable or None
-            Names the first row in which a column has some label, for messages about it.
+            Names the first row in which a column has a given label, for messages.
 
         Raises
         ------
@@ -162,27 +162,27 @@ class LevelLearner:
         return tuple(levels.get(name) for name in self.input_names)
 
     def level_kinds(self) -> tuple[str | None, ...]:
-        """Return the dtype of the levels of each input column; None for text and for no levels."""
+        """Return the dtype of the levels of each input column; None for text or without levels."""
         return tuple(common_kind(self.kinds.get(name, set())) for name in self.input_names)
 
     def _check(self, name: Any, labels: list[str], where: Where | None) -> None:
         is_category = Message(
             " If it is a category, give {categorical_features=}.", categorical_features=[str(name)]
         )
-        told = [label for label in labels if self.missing != "mean" or label != MISSING_LEVEL]
-        if told and all(DATE.fullmatch(label.strip()) for label in told):
-            reason = f"Column {str(name)!r} holds dates as text, such as {told[0]!r}."
+        present = [label for label in labels if self.missing != "mean" or label != MISSING_LEVEL]
+        if present and all(DATE.fullmatch(label.strip()) for label in present):
+            reason = f"Column {str(name)!r} holds dates as text, such as {present[0]!r}."
             raise refused_dates(name, f"{reason} {DATES_AS_NUMBERS}")
-        if told and all(PERIOD.fullmatch(label.strip()) for label in told):
-            warn_of_periods(str(name), told[0])
+        if present and all(PERIOD.fullmatch(label.strip()) for label in present):
+            warn_of_periods(str(name), present[0])
             return
-        example = written_numbers(told)
+        example = written_numbers(present)
         if example is not None:
             raise ColumnError(
                 str(name),
                 Message(
                     "Column {name!r} holds numbers with a currency, a percent sign, brackets, a "
-                    "unit or a long minus, such as {label!r}. Write plain numbers, or "
+                    "unit or a typographic minus sign, such as {label!r}. Write plain numbers, or "
                     "{drop}.{text}",
                     name=str(name),
                     label=example,
@@ -190,11 +190,11 @@ class LevelLearner:
                     text=is_category,
                 ),
             )
-        marks = marks_in(told) if self.notices_marks else []
+        marks = marks_in(present) if self.notices_marks else []
         if marks:
-            warn_of_marks(name, told, marks)
+            warn_of_marks(name, present, marks)
             return
-        odd, once = strays(labels), MANY <= len(told) == self.present[name]
+        odd, once = strays(labels), MANY <= len(present) == self.present[name]
         rare, many = 2 * len(labels) > self.rows, len(labels) > MOST_LEVELS
         refused = many or (once and list_separator(labels) is None)
         if odd:
@@ -205,7 +205,7 @@ class LevelLearner:
             if refused:
                 raise ColumnError(str(name), Message.joined([text, is_category], ""), absent)
             warn(text)
-        elif (numbers := self._numbers(name, told, where)) is not None:
+        elif (numbers := self._numbers(name, present, where)) is not None:
             text, word = numbers
             if refused or rare:
                 raise ColumnError(str(name), text, self._absent([word] if word else []))
@@ -221,7 +221,10 @@ class LevelLearner:
     def _numbers(
         self, name: Any, labels: list[str], where: Where | None
     ) -> tuple[Message, str] | None:
-        """Say that labels are numbers, unless they may be codes, and which word makes them text."""
+        """Return a message that labels are numbers, and the word that makes them text.
+
+        None if they are not numbers, or may be codes.
+        """
         if name not in self.plain or not are_numbers(labels):
             return None
         word = "" if where is None else where(name, None)
@@ -231,12 +234,12 @@ class LevelLearner:
         return described(str(name), labels, cell), word
 
     def _absent(self, words: list[str]) -> Option | None:
-        """Return the option that declares a few words of CSV to be missing."""
+        """Return the option that declares a few words of a CSV file to be missing values."""
         return Option("na", words) if words and len(words) <= 5 and not self.notices_marks else None
 
 
 def may_be_numbers(levels: Levels) -> bool:
-    """Tell whether levels may have been learned from numbers or booleans."""
+    """Return whether levels may have been learned from numbers or booleans."""
     return all(
         NUMBER.fullmatch(label) or label in ("True", "False", MISSING_LEVEL) for label in levels
     )
@@ -270,13 +273,13 @@ def _ordered(levels: set[tuple[Any, str]]) -> Levels:
 
 
 def held_other(name: str, now: str, levels: Levels | None) -> str:
-    """Say that a column does not hold what was learned."""
+    """Return a message that a column does not hold what it held during the fit."""
     before = "numbers" if levels is None else "text"
     return f"Column {name!r} has {now}, but it held {before} during the fit. Convert it."
 
 
 def first_row_with(table: nw.DataFrame[Any], name: Any, label: str | None) -> str:
-    """Return where a frame has a label first; "" without a label."""
+    """Return the first row of a frame that has a label; "" without a label."""
     if label is None:
         return ""  # rows of a frame are never left out
     labels = table.get_column(name).cast(nw.String()).to_list()

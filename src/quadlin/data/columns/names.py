@@ -1,4 +1,4 @@
-"""Names of features: numbered ones, looking one up, and naming a few of many in a message."""
+"""Names of features: numbered names, looking up a name, and listing a few names in a message."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -11,7 +11,7 @@ Name = int | str  # a feature, by position or by name
 
 
 class NumberedNames(Sequence[str]):
-    """The names x0, x1, … of any number of features, made only when they are asked for.
+    """The names x0, x1, … of any number of features, each made only when it is needed.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def shortened(names: Iterable[Any], most: int = 8) -> str:
 
 
 def did_you_mean(name: Any, names: Iterable[Any]) -> str:
-    """Return a question that suggests the nearest name, or nothing where none is near.
+    """Return a question that suggests the nearest name, or "" if none is near.
 
     Examples
     --------
@@ -109,12 +109,13 @@ def did_you_mean(name: Any, names: Iterable[Any]) -> str:
 
 
 def other_names(names: Sequence[str], fitted: Sequence[str]) -> str:
-    """Say how names of columns differ from those of the fit, in the words of scikit-learn."""
+    """Return how column names differ from those of the fit, in the words of scikit-learn."""
     sentences = ["The feature names should match those that were passed during fit."]
     if extra := [name for name in names if name not in fitted]:
         sentences.append(f"Feature names unseen at fit time: {shortened(extra, 5)}.")
-    if gone := [name for name in fitted if name not in names]:
-        sentences.append(f"Feature names seen at fit time, yet now missing: {shortened(gone, 5)}.")
-    if not extra and not gone:
+    if absent := [name for name in fitted if name not in names]:
+        missing = shortened(absent, 5)
+        sentences.append(f"Feature names seen at fit time, yet now missing: {missing}.")
+    if not extra and not absent:
         sentences.append("Feature names must be in the same order as they were in fit.")
     return " ".join(sentences)

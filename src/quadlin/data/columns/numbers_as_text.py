@@ -1,4 +1,4 @@
-"""Columns of numbers that are text, whose values would each become a level."""
+"""Columns of numbers that are stored as text, so that each value would become a level."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -9,13 +9,13 @@ from quadlin.data.columns.columns import MARKERS
 from quadlin.data.columns.level_codes import NUMBER
 from quadlin.data.columns.names import shortened
 
-MANY, FEW = 20, 0.1  # labels of a column, and the share that are not numbers, to be suspicious of
+MANY, FEW = 20, 0.1  # fewest labels, and largest share that are not numbers, to be suspicious
 THOUSANDS = re.compile(r"\s*[-+]?\d{1,3}((,\d{3})+(\.\d*)?|(\.\d{3})+(,\d*)?)\s*")
 COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*")
 
 
 def strays(labels: Sequence[str]) -> list[str]:
-    """Return the labels that are not numbers, where nearly all of many are."""
+    """Return the labels that are not numbers, if there are many labels and nearly all are."""
     if len(labels) < MANY:
         return []
     odd = [label for label in labels if not NUMBER.fullmatch(label)]
@@ -25,7 +25,7 @@ def strays(labels: Sequence[str]) -> list[str]:
 def stray_words(
     name: str, count: int, odd: list[str], place: str, absent: Option | None, refused: bool
 ) -> Message:
-    """Say that a few words make a column of numbers text, and what to do about them."""
+    """Return a message that a few words turn a column of numbers into text, with advice."""
     return Message(
         "Column {name!r} {is_text}, because {strays} among its {count} values cannot be read as a "
         "number{place}. If it should hold numbers, correct such values, or {absent} if they are "
@@ -42,7 +42,7 @@ def stray_words(
 
 
 def is_number(label: str) -> bool:
-    """Tell whether a label is a number, perhaps with separators of thousands or a decimal comma.
+    """Return whether a label is a number, perhaps with thousands separators or a decimal comma.
 
     Examples
     --------
@@ -53,13 +53,16 @@ def is_number(label: str) -> bool:
 
 
 def are_numbers(labels: Sequence[str], codes: bool = True) -> bool:
-    """Tell whether labels are numbers, and too many to be sizes; digits only may be `codes`."""
+    """Return whether labels are numbers, and too many to be sizes.
+
+    Labels of digits only may be codes: they count as numbers only if `codes` is true.
+    """
     several = len(labels) >= MANY and (codes or not all(map(str.isdecimal, labels)))
     return several and all(map(is_number, labels))
 
 
 def described(name: str, labels: Sequence[str], cell: str) -> Message:
-    """Say that numbers are text, and what to do: correct a cell, or convert the column."""
+    """Return a message that numbers are stored as text, with advice."""
     if cell:
         return Message(
             "Column {name!r} is treated as text, with one level per value, because {cell} cannot "
@@ -78,8 +81,8 @@ def described(name: str, labels: Sequence[str], cell: str) -> Message:
         example=example,
         convert=Phrase(
             "Convert them with pandas.to_numeric(column) or polars' cast(pl.Float64)"
-            + ("" if plain else ", after removing the separators of thousands"),
-            "Write them as numbers" if plain else "Remove the separators of thousands",
+            + ("" if plain else ", after removing the thousands separators"),
+            "Write them as numbers" if plain else "Remove the thousands separators",
         ),
         categorical_features=[name],
     )
@@ -88,8 +91,8 @@ def described(name: str, labels: Sequence[str], cell: str) -> Message:
 def marks_in(labels: Collection[str], number: re.Pattern[str] = NUMBER) -> list[str]:
     """Return the labels that usually stand for missing values.
 
-    A question mark does so in any column; other marks do where nothing else keeps a column from
-    being numeric.
+    A question mark does so in any column. Other marks do so if nothing else in the column keeps it
+    from being numeric.
     """
     odd = [label for label in labels if not number.fullmatch(label.strip())]
     if odd and len(odd) < len(labels) and all(label.strip() in MARKERS for label in odd):
@@ -98,7 +101,7 @@ def marks_in(labels: Collection[str], number: re.Pattern[str] = NUMBER) -> list[
 
 
 def warn_of_marks(name: Any, labels: Sequence[str], marks: list[str]) -> None:
-    """Say that a mark of missing values makes a column of numbers text, or is a level of text."""
+    """Warn of a mark of missing values that turns numbers into text, or is a level of text."""
     numbers = len(marks) < len(labels) and all(
         label in marks or NUMBER.fullmatch(label) for label in labels
     )
@@ -124,7 +127,7 @@ def warn_of_marks(name: Any, labels: Sequence[str], marks: list[str]) -> None:
 
 
 def warn_of_periods(name: str, example: str) -> None:
-    """Say that months, quarters or weeks become levels, which have no order."""
+    """Warn that months, quarters or weeks become levels, which have no order."""
     warn(
         Message(
             "Column {name!r} holds months, quarters or weeks, such as {example!r}, each of which "

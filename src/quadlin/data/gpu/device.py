@@ -1,11 +1,11 @@
-"""Sums over rows that are carried out on a GPU, for a solver that stays on the host.
+"""Sums over rows that are computed on a GPU, for a solver that stays on the host.
 
-A pass sends the model, O(kd) numbers, to the device and brings the sums, as many, back: two small
-copies, where small matrices would be factorised slowly on a GPU. Numpy rows stay on the device
-where they fit; else each pass copies them block by block, the next while one is being summed.
-Only the passes that a fit consists of (those that know the rows by their products alone) are then
-carried out there; what looks at numpy rows in other ways, such as the search for fields, is done
-here. All sums over tensors on a GPU are carried out there.
+The solver stays on the host because a GPU factorises small matrices slowly. A pass sends the model,
+O(kd) numbers, to the device and brings back the sums, O(kd) numbers too: two small copies. Numpy
+rows stay on the device if they fit; otherwise each pass copies them block by block, the next block
+while one is being summed. For numpy rows, only the passes of the fit itself (which use the rows
+through products alone) run on the device; other passes, such as the search for fields, run on the
+host. All sums over tensors on a GPU are computed there.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
     from quadlin.data.gpu.triton_fit import PassShape, PreparedPass
 
 T = TypeVar("T")
-SHARE = 0.7  # of the free memory of the device that rows may take for good
+SHARE = 0.7  # of the free memory of the device that resident rows may take
 
 
 class OnDevice(Engine):
-    """Dense rows that are summed on a device by torch, for a solver whose numbers are numpy's.
+    """Dense rows that torch sums on a device, for a solver that uses numpy arrays.
 
     Parameters
     ----------
     source : RowSource
-        Rows; those of a table, or a sample of one.
+        The rows of a table, or a sample of them.
     device : str
-        As torch names it.
+        The device, as torch names it.
     workers : int
-        Threads for the sums that are carried out here, and for copies.
+        Threads for the sums that are computed on the host, and for copies.
     limit : int or None
-        Bytes of rows that may stay on the device; None takes most of what is free.
+        Bytes of rows that may stay on the device; None takes most of the free memory.
     whole : OnDevice or None
-        The engine of the rows that these are a sample of.
+        For a sample, the engine of all the rows.
     """
 
     # A pass over fewer entries takes less time than the solver needs between two passes.
@@ -81,18 +81,18 @@ class OnDevice(Engine):
             raise ImportError(f'engine="{device}" needs PyTorch: pip install torch.') from None
         if not torch.cuda.is_available():
             raise ValueError(
-                f'engine="{device}" needs a GPU, and PyTorch {torch.__version__} finds none here. '
+                f'engine="{device}" needs a GPU, but PyTorch {torch.__version__} finds none. '
                 "Leave out engine to use the cores of this machine."
             )
         if not (isinstance(source, MemorySource) and isinstance(source.X, np.ndarray)):
             raise ValueError(
-                f'engine="{device}" takes dense arrays and frames in memory, but these rows are '
+                f'engine="{device}" needs dense arrays or frames in memory, but these rows are '
                 "sparse, not in memory, or already on a device. Leave out engine."
             )
         return cls(source, device, workers)
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
-        """Return the sum over all chunks, in numpy."""
+        """Return the sum over all chunks, as numpy arrays."""
         kernels, wide = self._has_kernels, takes_wide_blocks(fn)
         if self.of_numpy and not uses_products_only(fn):
             return self.here.carry(fn, params, per_row)
@@ -104,16 +104,16 @@ class OnDevice(Engine):
         return brought(folded(fn, self._chunks(wide and kernels), params, per_row)[0])  # type: ignore[no-any-return]
 
     def over(self, source: Any) -> Engine:
-        """Return the same for a sample of the rows."""
+        """Return the same engine for a sample of the rows."""
         return OnDevice(source, self.device, self.here.workers, self.limit, self)
 
     @property
     def _has_kernels(self) -> bool:
-        """Tell whether kernels take the rows where they are summed."""
+        """Return whether the kernels can be used on this device."""
         return offer_kernels() and runs_on(self.device)
 
     def _by_kernels(self, fn: Callable[..., Any], params: tuple[Any, ...]) -> Any:
-        """Return the sums of a pass that the kernels know as a whole; None where it is another."""
+        """Return the sums of a pass that the kernels compute as a whole; None for other passes."""
         from quadlin.data.gpu.triton_fit import planned, summed
 
         plan = planned(fn, params) if self._dtype == np.float32 else None
@@ -126,7 +126,7 @@ class OnDevice(Engine):
         return summed(shape, (run(asked) for run in passes), self._kept.weight)
 
     def _passes(self, shape: "PassShape", kept: "Kept") -> "Iterable[PreparedPass]":
-        """Return the pass over each block of rows; if they stay there, it is prepared once."""
+        """Return the pass over each block of rows, prepared only once if the rows stay there."""
         from quadlin.data.gpu.triton_fit import PreparedPass
 
         if shape in kept.passes:
@@ -146,27 +146,27 @@ class OnDevice(Engine):
     def _prepared(self, units: Units) -> "Kept":
         from quadlin.data.gpu.triton_kernel import stacked_units
 
-        there = self._sent(units)
+        device_units = self._sent(units)
         y, weight = self._values
-        target = standardised_target(Chunk(None, y, None), there)
+        target = standardised_target(Chunk(None, y, None), device_units)
         total = float(y.shape[0]) if weight is None else float(weight.sum())
-        return Kept(units, stacked_units(there), target, total)
+        return Kept(units, stacked_units(device_units), target, total)
 
     @cached_property
     def _dtype(self) -> Any:
-        """Return the dtype of the rows as numpy's."""
+        """Return the dtype of the rows as a numpy dtype."""
         dtype = self.source.dtype if self.whole is None else self.whole._dtype
         return np.dtype(str(dtype).removeprefix("torch."))
 
     @cached_property
     def table(self) -> MemorySource:
-        """Return the rows in this process; a sample is gathered when it is first asked for."""
+        """Return the rows in this process; a sample is gathered when it is first needed."""
         table: MemorySource = getattr(self.source, "table", self.source)
         return table
 
     @cached_property
     def resident(self) -> MemorySource | None:
-        """Return the rows on the device; None where they do not fit."""
+        """Return the rows on the device; None if they do not fit."""
         import torch
 
         if not self.of_numpy:
@@ -207,7 +207,7 @@ class OnDevice(Engine):
 
     @property
     def _cuts(self) -> list[tuple[int, int]]:
-        """Return runs of rows of the size of a pinned buffer."""
+        """Return runs of rows that each fill a pinned buffer."""
         X = self.table.X
         return even_cuts(X.shape[0], max(1, -(-X.nbytes // STAGE_BYTES)))
 
@@ -251,18 +251,18 @@ class OnGpu(Serial):
     elsewhere = True
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
-        """Return the sum over all chunks, which are large where kernels take them."""
+        """Return the sum over all chunks, which are large if the kernels can be used."""
         source = self.source
         if takes_wide_blocks(fn) and offer_kernels() and takes_rows(source.X):
             source = MemorySource(source.X, source.y, source.weight, wide_rows(source))
         return folded(fn, source, params, per_row)[0]
 
     def hosted(self) -> Engine:
-        """Return what brings the sums to a solver on the host."""
+        """Return an engine that brings the sums to a solver on the host."""
         return OnDevice(self.source, str(self.source.X.device), 1)
 
     def over(self, source: Any) -> Engine:
-        """Return the same for other rows."""
+        """Return an engine for other rows."""
         return Serial(source)
 
 

@@ -1,4 +1,4 @@
-"""Which rows on a device are multiplied by kernels of ours, where Triton is installed."""
+"""Which rows on a device are multiplied by the Triton kernels, if Triton is installed."""
 
 import os
 from functools import cache
@@ -7,12 +7,12 @@ from typing import Any
 from quadlin.core.chunks import MemorySource
 from quadlin.core.library import offer
 
-WIDE_ELEMENTS = 1 << 31  # of a block that kernels take, which write nothing of its size
+WIDE_ELEMENTS = 1 << 31  # of a block for the kernels, which write nothing of that size
 COMPUTE_CAPABILITY = (8, 0)  # of the tensor units that the kernels need
 
 
 def offer_kernels() -> bool:
-    """Let float32 rows on a GPU be multiplied by Triton kernels; tell whether they can be.
+    """Offer Triton kernels for float32 rows on a GPU; return whether they can be used.
 
     ``QUADLIN_KERNEL=torch`` in the environment leaves everything to plain torch.
     """
@@ -21,7 +21,7 @@ def offer_kernels() -> bool:
 
 @cache
 def _kernels_offered() -> bool:
-    """Offer the kernels where Triton is installed and the GPU has the tensor units for them."""
+    """Offer the kernels if Triton is installed and the GPU has the tensor units for them."""
     try:
         import torch
 
@@ -38,19 +38,19 @@ def _kernels_offered() -> bool:
 
 
 def takes_rows(X: Any) -> bool:
-    """Tell whether the kernels, which are there, take such rows."""
+    """Return whether the kernels, if offered, take such rows."""
     from quadlin.data.gpu.triton_kernel import takes
 
     return takes(X)
 
 
 def runs_on(device: str) -> bool:
-    """Tell whether the kernels, which are there, run on a device."""
+    """Return whether the kernels, if offered, run on a device."""
     from quadlin.data.gpu.triton_kernel import INTERPRETED
 
     return INTERPRETED or device.startswith("cuda")
 
 
 def wide_rows(source: MemorySource) -> int:
-    """Return the rows of a block that the kernels take."""
+    """Return the number of rows of a block for the kernels."""
     return max(1, WIDE_ELEMENTS // max(1, source.width))

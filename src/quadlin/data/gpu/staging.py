@@ -1,4 +1,4 @@
-"""Rows on their way to a GPU: from memory that is pinned in place, or through pinned buffers."""
+"""Copies of rows to a GPU: from memory that is pinned in place, or through pinned buffers."""
 
 import os
 import weakref
@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 PINNED_SHARE = 0.5  # of the memory of the machine that may be pinned in place
-BUFFERS = 3  # one is being filled while others are on their way
+BUFFERS = 3  # one is filled while the others are copied
 STAGE_BYTES = 1 << 26
 
 
 class Stages:
-    """Pinned buffers, in turns: one is filled while the others are on their way to the device.
+    """Pinned buffers that take turns: one is filled while the others are copied to the device.
 
     Parameters
     ----------
     device : str
-        As torch names it.
+        The device, as torch names it.
     workers : int
         Threads that fill a buffer together: one alone is slower than the copy to the device.
     """
@@ -36,26 +36,26 @@ class Stages:
         self.in_place: np.ndarray | None = None  # rows that need no buffer
 
     def pin(self, X: np.ndarray) -> None:
-        """Pin rows that will be copied many times where they are, if that is possible.
+        """Pin in place rows that will be copied many times, if that is possible.
 
-        It takes as long as two copies of them; then a copy is as fast as the bus.
+        Pinning takes as long as two copies; after that a copy is as fast as the bus.
         """
-        mine = X.flags.c_contiguous and X.flags.writeable and not isinstance(X, np.memmap)
+        plain = X.flags.c_contiguous and X.flags.writeable and not isinstance(X, np.memmap)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if not mine or X.nbytes > PINNED_SHARE * memory:
+        if not plain or X.nbytes > PINNED_SHARE * memory:
             return
         runtime = self.torch.cuda.cudart()
         if int(runtime.cudaHostRegister(X.ctypes.data, X.nbytes, 0)) == 0:
             self.in_place = X
             weakref.finalize(self, _release, runtime, X)
             return
-        with suppress(RuntimeError):  # else what follows would report this error
+        with suppress(RuntimeError):  # otherwise the next call would report this error
             self.torch.zeros(1, device=self.device).add_(1)
 
     def copies(self, X: np.ndarray, cuts: list[tuple[int, int]], into: Any) -> Iterator[slice]:
-        """Copy runs of rows of X into a tensor on the device; yield each run when it is on its way.
+        """Copy runs of rows of X into a tensor on the device; yield each run once its copy starts.
 
-        What the default stream is given next waits for it.
+        Later work on the default stream waits for the copy.
         """
         self.stream.wait_stream(self.torch.cuda.default_stream(self.device))
         with ThreadPoolExecutor(self.workers) as pool:
@@ -96,7 +96,7 @@ class Stages:
         self._start(buffer[: rows.shape[0]], block)
 
     def _start(self, pinned: Any, block: Any) -> None:
-        """Start a copy; what the default stream is given next waits for it."""
+        """Start a copy; later work on the default stream waits for it."""
         with self.torch.cuda.stream(self.stream):
             block.copy_(pinned, non_blocking=True)
             self.arrived[self.turn].record(self.stream)
@@ -108,14 +108,14 @@ def _release(runtime: Any, X: np.ndarray) -> None:
 
 
 def torch_dtype(array: np.ndarray) -> Any:
-    """Return the dtype of an array as torch's."""
+    """Return the dtype of an array as a torch dtype."""
     import torch
 
     return torch.from_numpy(np.empty(0, array.dtype)).dtype
 
 
 def tensor(array: np.ndarray, device: str = "cpu") -> Any:
-    """Return a copy of an array, of any strides, as torch's."""
+    """Return a copy of an array, of any strides, as a tensor."""
     import torch
 
     return torch.from_numpy(np.array(array, order="C")).to(device)

@@ -1,7 +1,7 @@
-"""The passes that a fit consists of, on a GPU with two reads of the rows and one round trip.
+"""The passes of a fit on a GPU, with two reads of the rows and one round trip per pass.
 
-The solver is on the host. What a pass asks is packed there into one buffer and sent; three kernels
-follow each other without the host; then all sums come back at once.
+The solver is on the host. It packs the parameters of a pass into one buffer and sends it. Three
+kernels then run one after the other without the host, and all sums come back at once.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,8 +34,8 @@ from quadlin.data.gpu.triton_kernel import (
     shape_of,
 )
 
-HEAD = 4  # places of float32 that two numbers of float64 take
-RECORDED = 7  # passes of a kind before it is recorded, which takes as long as seven replays save
+HEAD = 4  # float32 places that two float64 numbers take
+RECORDED = 7  # passes of a shape before it is recorded: recording takes what seven replays save
 TOTAL_RUNS, TOTAL_COLUMNS = 16, 64  # of a tile of the sums of runs
 
 
@@ -43,40 +43,40 @@ TOTAL_RUNS, TOTAL_COLUMNS = 16, 64  # of a tile of the sums of runs
 class PassShape:
     """The shapes of a pass: passes of the same shape use the same memory.
 
-    The residuals themselves are the column after the products that they are multiplied by.
+    The residuals themselves are in the column after the products that multiply them.
     """
 
     d: int
     k: int  # columns of the first factor, before the linear one
     first: int  # the same with the linear one, padded with zeros
     second: int  # columns of the second factor, likewise, 0 without it
-    paired: bool  # whether columns of both are multiplied
+    paired: bool  # whether the columns of the two factors are multiplied with each other
     left_out: bool  # whether some squares are left out
-    answers: int  # products by which residuals are multiplied
+    answers: int  # products that multiply the residuals
     target: bool  # whether targets are subtracted
     squares: bool  # whether P2 is needed
 
     @property
     def width(self) -> int:
-        """Return the columns of the answer, with those of zeros."""
+        """Return the number of columns of the answer, including those of zeros."""
         return self.first if self.paired or not self.second else self.second
 
     @property
     def parts(self) -> tuple[int, int, int]:
-        """Return where the two factors and the squares that are left out begin in the buffer."""
+        """Return where in the buffer the two factors and the left-out squares begin."""
         second = (4 + self.d) * self.first
         return 4 * self.first, second, second + self.d * self.second
 
     @property
     def size(self) -> int:
-        """Return the numbers of the buffer."""
+        """Return how many numbers the buffer holds."""
         return self.parts[2] + self.left_out * self.d
 
 
 def planned(
     fn: Callable[..., Any], params: tuple[Any, ...]
 ) -> tuple[PassShape, Asked, Units] | None:
-    """Return the shape of a pass with numpy's parameters; None where it is not one of these."""
+    """Return the shape of a pass with numpy parameters; None if the kernels cannot compute it."""
     if fn is residual_sums:
         defaults: tuple[Any, ...] = (None, True, "squared")
         model, units, Q, squares, loss = (*params, *defaults[len(params) - 2 :])
@@ -106,7 +106,7 @@ def _shape_of_pass(asked: Asked, target: bool, squares: bool) -> PassShape | Non
 
 
 def write(asked: Asked, shape: PassShape, buffer: np.ndarray) -> None:
-    """Write coefficients, both factors and squares that are left out; the rest stays zero."""
+    """Write coefficients, both factors and the left-out squares; the rest stays zero."""
     response, Y = asked.response, asked.columns
     d, k, first, paired = shape.d, shape.k, shape.first, shape.paired
     begin, second, end = shape.parts
@@ -127,10 +127,10 @@ def write(asked: Asked, shape: PassShape, buffer: np.ndarray) -> None:
 
 
 class PreparedPass:
-    """A pass of one shape over rows that stay where they are, in memory that stays where it is.
+    """A pass of one shape over rows that stay on the device, in memory that is reserved once.
 
-    What follows each other without the host is recorded as a CUDA graph once it is known to come
-    again and again, and then started as a whole: that saves 0.15 ms, and recording takes 1.2.
+    After a few passes of the same shape, the sequence of kernels is recorded as a CUDA graph, which
+    is then launched as a whole. That saves 0.15 ms per pass; recording takes 1.2 ms.
     """
 
     def __init__(self, shape: PassShape, chunk: Chunk, y: Array, units: Array) -> None:
@@ -145,7 +145,7 @@ class PreparedPass:
 
         size = HEAD + (shape.width + shape.squares) * shape.d
         self.asked, self.sent = here(shape.size), there(shape.size)
-        self.asked.numpy().fill(0.0)  # torch would wake its threads for that
+        self.asked.numpy().fill(0.0)  # torch would wake its threads for this
         self.result, self.brought = there(size), here(size)  # Σωr² and Σωr in float64, all sums
         self.kernels = self._kernels(chunk, y, units, there)
         self.graph: Any = None

@@ -1,7 +1,7 @@
 """Passes over float32 rows on a GPU by the Triton kernels of `triton_pass`.
 
-Each program of the backward kernel adds up a run of rows in float32, and the sums of the runs are
-added in float64, in order: the result is the same each time.
+Each program of the backward kernel adds up a run of rows in float32. The sums of the runs are
+added in float64, in order, so the result is the same each time.
 """
 
 import os
@@ -25,7 +25,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 class Tile(NamedTuple):
-    """How much of X a program takes at a time, and how it is carried out."""
+    """How much of X a program loads at a time, and how it is launched."""
 
     rows: int
     columns: int
@@ -44,14 +44,14 @@ class Tile(NamedTuple):
 
 
 def forward_tile(width: int, factors: int = 1) -> Tile:
-    """Return the tile of products with so many columns: by measurement on an H200."""
+    """Return the tile for products with this many columns, as measured on an H200."""
     if width <= 2 * NARROWEST:
         return Tile(64 * factors, 64, 4, 3)
     return Tile(128, 32, 4, 4)
 
 
 def back_tile(width: int, squares: bool) -> Tile:
-    """Return the tile of sums with so many columns, and those with squares: likewise."""
+    """Return the tile for sums with this many columns, with or without squares, as measured."""
     return Tile(32, 256, 4, 3) if squares and width <= NARROWEST else Tile(32, 128, 4, 4)
 
 
@@ -64,7 +64,7 @@ class TritonKernel(Kernel):
 
     @classmethod
     def of(cls, X: Array, units: Units) -> "TritonKernel | None":
-        """Return the kernel for some rows; None where plain torch must do."""
+        """Return the kernel for some rows; None if they need plain torch."""
         return cls(X, units) if takes(X) and units.scale.dtype == torch.float32 else None
 
     def products(self, Q: Array, S: Array | None) -> tuple[Array, Array | None]:
@@ -93,7 +93,7 @@ class TritonKernel(Kernel):
         return back[:, m:], back[:, :m], second if squares else None
 
     def passed(self, Q: Array, response: Response, S: Array | None, squares: bool) -> Passed:
-        """Return what the residuals of a response say of the rows."""
+        """Return the sums of the residuals of a response over the rows."""
         products, square = self.products(Q, S)
         r, weighted, ZQ = response(products, square, slice(0, self.X.shape[0]))
         m = r.shape[1]
@@ -129,20 +129,20 @@ class TritonKernel(Kernel):
 
 
 def takes(X: Array) -> bool:
-    """Tell whether rows are such that the kernels take them."""
-    near = isinstance(X, torch.Tensor) and (X.is_cuda or INTERPRETED)
-    return near and X.dtype == torch.float32 and os.environ.get("QUADLIN_KERNEL") != "torch"
+    """Return whether the kernels take such rows."""
+    on_gpu = isinstance(X, torch.Tensor) and (X.is_cuda or INTERPRETED)
+    return on_gpu and X.dtype == torch.float32 and os.environ.get("QUADLIN_KERNEL") != "torch"
 
 
 def stacked_units(units: Units) -> Array:
-    """Return what standardises rows as the kernels take it, (3, d)."""
+    """Return the units that standardise rows, stacked for the kernels, (3, d)."""
     return torch.stack([units.mean, units.scale, units.rest]).contiguous()
 
 
 def shape_of(X: Array) -> tuple[int, int, int, int, int]:
     """Return n, d and the row stride over a vector's width, the column stride, and that width.
 
-    Where rows begin at multiples of 16 bytes, four numbers are loaded at a time.
+    If rows begin at multiples of 16 bytes, four numbers are loaded at a time.
     """
     n, d = X.shape
     row, column = X.stride()
@@ -166,7 +166,7 @@ class Runs:
     def launcher(
         self, units: Array, R: Array, squares_of: int = 0, squared: bool = False
     ) -> Callable[[], Any]:
-        """Return a function that computes them for R, stored by columns.
+        """Return a function that computes the sums for R, stored by columns.
 
         `squares_of` is the column that is multiplied by Z∘Z.
         """
@@ -181,12 +181,12 @@ class Runs:
 
 
 def padded_width(columns: int) -> int:
-    """Return the number of columns, with some of zeros, that the tensor units take."""
+    """Return the number of columns, padded with zeros, that the tensor units need."""
     return int(max(NARROWEST, triton.next_power_of_2(columns)))
 
 
 def _slabs(Q: Array) -> list[tuple[int, Array]]:
-    """Return the columns of a factor, stored one after the other, in slabs, and their number."""
+    """Return the columns of a factor in slabs, stored by columns, with the width of each."""
     slabs = []
     for first in range(0, Q.shape[1], WIDEST):
         slab = Q[:, first : first + WIDEST].to(torch.float32)

@@ -1,7 +1,7 @@
 """The moments of the columns of float32 rows on a GPU, by a Triton kernel that reads them once.
 
-Each program sums powers of x − shift over a run of rows in float64, its shift the mean of the
-run's first tile; then the moments of the runs are merged about their common mean.
+Each program sums powers of x − shift over a run of rows in float64, where shift is the mean of the
+run's first tile. Then the moments of the runs are merged about their common mean.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ def _power_sums(  # type: ignore[no-untyped-def]
         tile = tl.load(x + place, mask=inside, other=0.0)
         if first == start:
             count = tl.minimum(ROWS, n - start).to(tl.float64)
-            # Equal numbers have themselves as their mean, so that a constant varies by nothing.
+            # The mean of equal numbers is that number, so a constant column has no variance.
             shift = (tl.sum(tile.to(tl.float64), axis=0) / count).to(tl.float32)
         counts = inside
         omega = tl.where(inside, 1.0, 0.0).to(tl.float64)
@@ -123,7 +123,7 @@ def _merge(  # type: ignore[no-untyped-def]
     zeros = tl.zeros((RUNS, COLUMNS), dtype=tl.float64)
     total, from_base = zeros, zeros
     low, high = zeros + float("inf"), zeros - float("inf")
-    # Sums are taken from the mean of the first run, so that runs of equal means have it as theirs.
+    # Sums are relative to the mean of the first run, so runs of equal means give exactly that mean.
     base = _weight_and_mean(runs + columns, d, keep)[1]
     for first in range(0, count, RUNS):
         run = first + tl.arange(0, RUNS)
@@ -164,7 +164,7 @@ def _merge(  # type: ignore[no-untyped-def]
 
 
 def column_moments(X: Array, weight: Array | None) -> tuple[Any, ...] | None:
-    """Return the fields of `Moments` of float32 rows on a GPU; None where torch must do."""
+    """Return the fields of `Moments` of float32 rows on a GPU; None if they need plain torch."""
     if not takes(X) or not X.shape[0] or not X.shape[1]:
         return None
     (n, d), (*size, vector) = X.shape, shape_of(X)
@@ -177,7 +177,7 @@ def column_moments(X: Array, weight: Array | None) -> tuple[Any, ...] | None:
 
 
 def _merged(runs: Array) -> tuple[Any, ...]:
-    """Merge what programs found about their shifts."""
+    """Merge the moments that the programs computed about their shifts."""
     count, _, d = runs.shape
     out = torch.empty((7, d), dtype=torch.float64, device=runs.device)
     _merge[(triton.cdiv(d, MERGED_COLUMNS),)](runs, out, count, d, MERGED_RUNS, MERGED_COLUMNS)

@@ -3,13 +3,13 @@ r"""Triton kernels for float32 rows on a GPU: products, sums, and a pass of a fi
 .. math:: Z Q,\ (Z \circ Z) S \qquad Z^\top R,\ (Z \circ Z)^\top R \qquad
           r = c + Z w + \sum_a t_a (Z E_a) \circ (Z H_a) - (Z \circ Z) s - y
 
-Rows are standardised outright in registers, so nothing of the size of a block is written. Products
-are taken on the tensor units in three parts, whose error is that of float32 (``tf32x3``). Factors
-and residuals are stored by columns, as the tensor units take them. Columns beyond the last one have
-a scale of zero, and so are zero; rows beyond the last one meet residuals of zero.
+Rows are standardised in registers, so nothing of the size of a block is written. The tensor units
+compute products in three parts, whose error is that of float32 (``tf32x3``). Factors and residuals
+are stored by columns, as the tensor units need them. Columns beyond the last one have a scale of
+zero, so they are zero; rows beyond the last one are multiplied by residuals of zero.
 
-The tensor units cut off what they add to a sum, where others round. So they add up one tile alone,
-and the sums of tiles are added in float32: multiplied by `one`, so that no compiler joins them.
+The tensor units truncate when they add to a sum; other units round. So they add up only one tile,
+and the sums of tiles are added in float32, multiplied by `one` so that no compiler merges the two.
 """
 
 import triton
@@ -96,9 +96,9 @@ def respond(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Write ω∘r∘(Z Q), with 1 in the place of the column `one_at` of Z Q, and Σωr² and Σωr.
+    """Write ω∘r∘(Z Q), with 1 instead of the column `one_at` of Z Q, and Σωr² and Σωr.
 
-    Factors that are PAIRED come as one, their columns in turns, so that one product serves both.
+    PAIRED factors are stored as one, with alternating columns, so that one product serves both.
     `coefficients` are rows of length FIRST_WIDTH: t for pairs of equal columns of the first factor,
     t for pairs of columns of both, the mark of the linear column, and the constant.
     """
@@ -206,7 +206,7 @@ def total(  # type: ignore[no-untyped-def]
     RUNS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Add up the sums of all runs, and what all programs found of their residuals, in float64."""
+    """Add up the sums of all runs, and the sums of residuals of all programs, in float64."""
     program = tl.program_id(0)
     if program == 0:
         many = tl.arange(0, RUNS * COLUMNS)

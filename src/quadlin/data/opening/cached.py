@@ -23,12 +23,12 @@ def cached(source: Source, max_bytes: float) -> Source:
         Rows that can be read again. Slices of an array are not cached, nor are rows that were
         opened with ``keep``.
     max_bytes : float
-        The most bytes that they may take.
+        The most bytes that the rows may take.
 
     Returns
     -------
     Source
-        With the same chunks and the same fingerprint.
+        A source with the same chunks and the same fingerprint.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class CachedFeed(Feed):
         return [replace(self, chunks=self.chunks[run]) for run in spread(sizes, count)]
 
     def identity(self) -> Any:
-        """Return the identity of the feed from which they were read."""
+        """Return the identity of the feed that the chunks were read from."""
         return self.origin.identity()
 
 

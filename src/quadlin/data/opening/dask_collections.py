@@ -1,4 +1,4 @@
-"""Dask's arrays and frames: partitions are the parts, computed one at a time."""
+"""Dask arrays and frames: their partitions are computed one at a time."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from quadlin.data.sources.readers import ArrayReader
 
 
 def is_dask_frame(given: Any) -> bool:
-    """Tell whether something is a Dask frame."""
+    """Return whether something is a Dask frame."""
     return is_dask(given) and hasattr(given, "get_partition")
 
 
@@ -38,7 +38,7 @@ class DaskFeed(Feed):
 
     @property
     def rows(self) -> int | None:
-        """Return the number of rows, if those of the partitions are known."""
+        """Return the number of rows, None if the length of a partition is unknown."""
         return None if None in self.sizes else sum(size or 0 for size in self.sizes)
 
     def pieces(self, rows: int) -> Iterator[Piece]:
@@ -54,7 +54,7 @@ class DaskFeed(Feed):
             with explained(f"Partition {i} of {self.title}", "Compute it alone to see more."):
                 X, y, weight = dask.compute(X, *vectors)
             where = None if start is not None else f"partition {self.first + i}"
-            if hasattr(X, "columns"):  # a frame, with slices by position
+            if hasattr(X, "columns"):  # a frame; narwhals slices it by position
                 X = nw.from_native(X, eager_only=True)
             piece = Piece(X, _values(y), _values(weight), where, 0, start)
             yield piece
@@ -86,9 +86,9 @@ class DaskFeed(Feed):
             return None
 
     def identity(self) -> Any:
-        """Return the names that Dask gives, which are hashes of what is computed."""
-        parts = (self.blocks, self.targets or (), self.weights or ())
-        return self.columns, [[_name(part) for part in these] for these in parts]
+        """Return the names that Dask gives to the partitions: hashes of their computation."""
+        groups = (self.blocks, self.targets or (), self.weights or ())
+        return self.columns, [[_name(part) for part in group] for group in groups]
 
 
 def open_dask_array(X: Any, y: Any, weight: Any, missing: str) -> tuple[DaskFeed, ArrayReader]:
@@ -115,7 +115,7 @@ def open_dask_array(X: Any, y: Any, weight: Any, missing: str) -> tuple[DaskFeed
 
 
 def open_dask_frame(frame: Any, y: Any, weight: Any) -> tuple[nw.DataFrame[Any], DaskFeed]:
-    """Split a Dask frame into its partitions; the first one shows the types of its columns."""
+    """Split a Dask frame into its partitions; the first one shows the types of the columns."""
     parts = tuple(frame.get_partition(i) for i in range(frame.npartitions))
     sizes: tuple[int | None, ...] = (None,) * len(parts)
     title = f"Dask frame of {len(parts)} partitions"
@@ -145,10 +145,10 @@ def lazily(predict: Callable[[Any], Any], X: Any, dtype: np.dtype, width: int | 
     """
     import dask.array
 
-    ends = () if width is None else (width,)
+    extra = () if width is None else (width,)  # axes after the rows
     pieces = [
         dask.array.from_delayed(
-            dask.delayed(_answered)(predict, block, dtype, ends), (size, *ends), dtype=dtype
+            dask.delayed(_predicted)(predict, block, dtype, extra), (size, *extra), dtype=dtype
         )
         for block, size in zip(*_blocks_of(X), strict=True)
     ]
@@ -161,10 +161,10 @@ def lazily_with_std(predict: Callable[..., Any], X: Any, dtype: np.dtype) -> tup
     return both[:, 0], both[:, 1]
 
 
-def _answered(
-    predict: Callable[[Any], Any], rows: Any, dtype: np.dtype, ends: tuple[int, ...]
+def _predicted(
+    predict: Callable[[Any], Any], rows: Any, dtype: np.dtype, extra: tuple[int, ...]
 ) -> np.ndarray:
-    return np.asarray(predict(rows), dtype=dtype) if len(rows) else np.empty((0, *ends), dtype)
+    return np.asarray(predict(rows), dtype=dtype) if len(rows) else np.empty((0, *extra), dtype)
 
 
 def _blocks_of(X: Any) -> tuple[Any, list[Any]]:
@@ -195,7 +195,8 @@ def _cut_as_rows(
     if is_dask(values) and hasattr(values, "get_partition"):
         if values.npartitions != len(sizes):
             raise SourceError(
-                f"The {role} has {values.npartitions} partitions but the rows have {len(sizes)}."
+                f"The {role} has {values.npartitions} partitions, but the rows have {len(sizes)}. "
+                "Repartition one of them like the other."
             )
         return tuple(values.get_partition(i) for i in range(len(sizes)))
     if is_dask(values):
@@ -205,7 +206,7 @@ def _cut_as_rows(
             values = values.rechunk((sizes,))
         if values.numblocks[0] != len(sizes):
             raise SourceError(
-                f"The {role} has {values.numblocks[0]} blocks but the rows have {len(sizes)}. "
+                f"The {role} has {values.numblocks[0]} blocks, but the rows have {len(sizes)}. "
                 "Rechunk one of them like the other."
             )
         return tuple(values.blocks[i] for i in range(len(sizes)))

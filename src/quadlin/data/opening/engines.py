@@ -1,4 +1,4 @@
-"""Engines that compute sums over rows: in this thread, in several, on a GPU or on a cluster."""
+"""Engines that compute sums over rows: in one thread or several, on a GPU or on a cluster."""
 
 import ctypes
 import multiprocessing
@@ -31,7 +31,7 @@ from quadlin.data.opening.dask_collections import DaskFeed
 from quadlin.data.sources.source import Source
 
 T = TypeVar("T")
-PARTS_PER_THREAD = 2  # of a cluster: enough to balance the load, each worth the 10 ms of a task
+PARTS_PER_THREAD = 2  # of a cluster: enough to balance the load, at 10 ms of overhead per task
 FAN_IN = 8  # sums that one task adds
 
 
@@ -40,7 +40,7 @@ class ChunkError(RuntimeError):
 
 
 def on_gpu(source: RowSource) -> bool:
-    """Tell whether rows are torch tensors on a CUDA device."""
+    """Return whether rows are torch tensors on a CUDA device."""
     return isinstance(source, MemorySource) and getattr(source.X, "is_cuda", False) is True
 
 
@@ -52,8 +52,8 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
     source : RowSource
         Rows.
     engine : None, "serial", "threads", "cuda", int or distributed.Client
-        None uses the cluster that holds the rows of Dask, if there is one; for numpy rows in memory
-        as many threads as there are cores; and this thread for all other rows.
+        None uses the cluster that holds Dask's rows, if there is one; as many threads as there are
+        cores for numpy rows in memory; and this thread for all other rows.
 
     Examples
     --------
@@ -89,14 +89,14 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
 
 
 def free_cores() -> int:
-    """Return how many threads can work without disturbing others.
+    """Return how many threads can run without slowing down other work.
 
-    One per core that this process may use, but no more than OMP_NUM_THREADS, by which joblib
-    divides the cores among its processes; and one if this thread or process is itself one of
+    One per core that this process may use, but no more than OMP_NUM_THREADS, which joblib sets to
+    divide the cores among its processes; and only one if this thread or process is itself one of
     several workers.
     """
-    beside_others = threading.current_thread() is not threading.main_thread()
-    if beside_others or multiprocessing.current_process().daemon:
+    is_worker_thread = threading.current_thread() is not threading.main_thread()
+    if is_worker_thread or multiprocessing.current_process().daemon:
         return 1
     limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     cores = int(cpu_count())
@@ -107,7 +107,7 @@ class OnCluster(Engine):
     """Rows that are sent to the workers of a cluster once, and summed there.
 
     A pass sends the parameters, O(kd) numbers, to each worker once, and adds the sums of the parts
-    along a tree. If a worker dies, another one reads its rows again from their source.
+    in a tree. If a worker dies, another one reads its rows again from their source.
 
     Parameters
     ----------
@@ -151,41 +151,42 @@ class OnCluster(Engine):
         while len(level) > 1:
             groups = (level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN))
             level = [delayed(summed, pure=False)(group) for group in groups]
-        # Dask warns of graphs above 10 MB: values per row, which must survive a worker.
+        # Dask would warn of graphs above 10 MB. Values per row are in the graph, so that they are
+        # not lost with a worker.
         with config.set({"distributed.admin.large-graph-warning-threshold": "1 TB"}):
             total: T | None = self.client.compute(level[0]).result()
         return total
 
     def over(self, source: Any) -> Engine:
-        """Return an engine for a sample, whose rows are here and not on the workers."""
+        """Return an engine for a sample, whose rows are in this process, not on the workers."""
         return Serial(source)
 
 
 def _task(delayed: Any, number: int, part: Any) -> Any:
-    """Return the task that reads a part, on a worker; blocks of Dask are its inputs."""
+    """Return the task that reads a part on a worker; Dask's blocks are its inputs."""
     if not (isinstance(part, Source) and isinstance(part.feed, DaskFeed)):
         return delayed(_read, pure=False)(number, part, None)
     feed = part.feed
     blocks = [
-        None if some is None else [_delayed_block(block) for block in some]
-        for some in (feed.blocks, feed.targets, feed.weights)
+        None if group is None else [_delayed_block(block) for block in group]
+        for group in (feed.blocks, feed.targets, feed.weights)
     ]
-    bare = replace(part, feed=replace(feed, blocks=(), targets=None, weights=None))
-    return delayed(_read, pure=False)(number, bare, blocks)
+    empty = replace(part, feed=replace(feed, blocks=(), targets=None, weights=None))
+    return delayed(_read, pure=False)(number, empty, blocks)
 
 
 def _delayed_block(block: Any) -> Any:
     """Return a collection of one partition as a delayed task; numpy arrays stay as they are."""
     if not hasattr(block, "to_delayed"):
         return block
-    made = block.to_delayed()
-    return made[0] if isinstance(made, list) else made.ravel()[0]
+    tasks = block.to_delayed()
+    return tasks[0] if isinstance(tasks, list) else tasks.ravel()[0]
 
 
 def _read(number: int, part: Any, blocks: Any) -> list[Chunk]:
     """Read the chunks of a part, on a worker."""
     if blocks is not None:
-        X, y, weight = (None if some is None else tuple(some) for some in blocks)
+        X, y, weight = (None if group is None else tuple(group) for group in blocks)
         feed = replace(part.feed, blocks=X, targets=y, weights=weight)
         part = replace(part, feed=feed)
     try:
@@ -209,7 +210,7 @@ def _sum(
     except Exception as error:
         rows = _height(chunks)
         raise ChunkError(
-            f"Part {number} of the rows ({rows} of them) could not be summed: "
+            f"Part {number} of the rows ({rows} rows) could not be summed: "
             f"{type(error).__name__}: {error}"
         ) from error
 
@@ -218,8 +219,8 @@ def _sum(
 def _keep_temporaries() -> None:
     """Let the allocator of a worker keep up to 64 MB of free memory.
 
-    Dask starts its workers with a glibc setting that returns every 64 kB at once, so the temporary
-    arrays of each block must be mapped again, which takes half of the time of a pass or more.
+    Dask starts its workers with a glibc setting that returns freed memory above 64 kB at once. The
+    temporary arrays of each block must then be mapped again, which takes half of a pass or more.
     """
     trim, mmap = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
     with suppress(OSError, AttributeError, TypeError):  # no glibc

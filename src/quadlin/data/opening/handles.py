@@ -27,11 +27,11 @@ def open_stream(
             batches = pa.ipc.open_stream(handle)
             schema, opened = batches.schema, lambda columns: batches
         else:
-            schema, opened, commas = _looked_at(handle, what, text, dialect)
+            schema, opened, commas = _previewed(handle, what, text, dialect)
         names = schema.names
     if len(set(names)) < len(names):
         raise SourceError(
-            f"The stream has two columns of the same name among {shortened(names)}. Rename one."
+            f"Two columns of the stream have the same name, among {shortened(names)}. Rename one."
         )
     schema = without_index(schema, f"{format} stream")
     state = {"used": False}
@@ -56,8 +56,8 @@ def open_stream(
     return nw.from_native(schema.empty_table(), eager_only=True), feed
 
 
-def _looked_at(handle: Any, what: str, text: Sequence[Any], dialect: Dialect) -> Any:
-    """Return the schema of CSV text, a function that opens columns, and numbers with commas."""
+def _previewed(handle: Any, what: str, text: Sequence[Any], dialect: Dialect) -> Any:
+    """Return the schema of CSV text, a function that opens columns, and columns with odd commas."""
     pa, stream = arrow(), handle
     if dialect.encoding != "utf8":
         stream = csv_text.in_utf8(pa.PythonFile(handle, "r"), dialect)

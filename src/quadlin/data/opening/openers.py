@@ -1,4 +1,4 @@
-"""Which kind of rows something is: arrays, frames, files, folders, streams, iterators or Dask."""
+"""Recognises what was given: arrays, frames, files, folders, streams, iterators or Dask."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -28,7 +28,7 @@ Opened = tuple[Feed, Reader, int | None]
 
 
 def open_rows(given: Any, options: OpenOptions) -> Opened:
-    """Return the feed and the reader of what the user gave, and the number of rows if known."""
+    """Return the feed and the reader of what the user gave, and the number of rows if counted."""
     if isinstance(given, str | bytes | PathLike) and given != "-":
         return _open_path(given, options)
     if isinstance(given, list | tuple) and given and isinstance(given[0], str | PathLike):
@@ -141,7 +141,7 @@ def _open_frame(frame: nw.DataFrame[Any], given: Any, options: OpenOptions) -> O
 
 
 def _apart(options: OpenOptions) -> tuple[Any, Any, OpenOptions]:
-    """Return targets and weights that are arrays, and the options with those that are names."""
+    """Return the targets and weights if they are arrays, and options that keep only their names."""
     name = [v if isinstance(v, str | int) else None for v in (options.target, options.weight)]
     array = [None if isinstance(v, str | int) else v for v in (options.target, options.weight)]
     table = replace(options, target=name[0], weight=name[1], target_apart=array[0] is not None)
@@ -181,7 +181,7 @@ def _open_iterator(given: Any, options: OpenOptions) -> Opened:
         _, reader = open_array(X, y, None, options.missing, "The iterator's first X")
         return feed, reader, None
     if options.target is not None and y is not None:
-        raise SourceError("The iterator yields a y, so target= must not name a column as well.")
+        raise SourceError("The iterator yields y, so target= must not name a column as well.")
     sample = nw.from_native(X, eager_only=True)
     feed = replace(feed, columns=tuple(sample.columns))
     return table_reader(sample, feed, replace(options, target_apart=y is not None))
@@ -197,7 +197,7 @@ def _wrapped(given: Any) -> Any:
 
 
 def _is_numbers(given: Any) -> bool:
-    """Tell whether something is a list of lists of numbers."""
+    """Return whether something is a list of lists of numbers."""
     nested = isinstance(given, list) and given and isinstance(given[0], list)
     return bool(nested and all(isinstance(value, int | float) for value in given[0]))
 

@@ -59,7 +59,7 @@ def open_source(
         The name of a column for tables, an array for arrays (for a .npy file also the path of
         another). svmlight and libffm files contain their target.
     columns : sequence of names or None
-        The features; None: all columns except the target, the weight and those of `keep` and
+        The features. If None, all columns except the target, the weight and those in `keep` and
         `exclude`.
     exclude : sequence of names
         Columns to ignore, instead of `columns`.
@@ -71,50 +71,51 @@ def open_source(
         a 0/1 column. The labels are separated by "|", unless a mapping gives other separators. An
         empty cell has no labels.
     missing : {"error", "drop", "mean"} or None
-        How missing values are handled: an error that says where they are; rows with missing values
-        are dropped; numbers are replaced by the mean of their column, and text by the level
-        "missing", and only rows whose target is missing are dropped. None means "mean" if `fill` is
-        given, otherwise "error".
+        How missing values are handled. "error": an error says where they are. "drop": rows with
+        missing values are dropped. "mean": missing numbers are replaced by the mean of their
+        column and missing text by the level "missing"; only rows without a target are dropped.
+        None means "mean" if `fill` is given, otherwise "error".
     chunk_rows : int or None
-        Rows per chunk; None: as many as fit in the cache.
+        Rows per chunk. If None, as many as fit in the cache.
     format : str or None
-        "parquet", "csv", "tsv", "arrow", "npy", "npz", "svmlight" or "libffm"; None: chosen
-        by the suffix.
+        "parquet", "csv", "tsv", "arrow", "npy", "npz", "svmlight" or "libffm". If None, the suffix
+        decides.
     encoder : TableEncoder or None
         The encoder of the text columns, such as a model's `encoder_`. Unknown levels are counted.
     levels : mapping of sequences or None
         The levels of each text column, for rows that can be read only once, and for columns with
-        more levels than are accepted otherwise.
+        more levels than would otherwise be accepted.
     fill : mapping or None
         The values that replace missing ones with ``missing="mean"``, by column, such as a model's
         `fill_`.
     n_features, zero_based : int or None, bool or "auto"
         For svmlight files; determined by a scan if not given.
     delimiter : str or None
-        What separates the columns of CSV. None: a comma, or the semicolon, tab or bar of a header
-        that has no comma.
+        The column separator of CSV. If None, a comma, or the semicolon, tab or bar of a header
+        without commas.
     decimal : {".", ","} or None
-        The decimal point of CSV; None: a point, and columns of numbers with commas are refused.
+        The decimal point of CSV. If None, a point, and columns of numbers with commas are refused.
     thousands : {",", ".", " ", "'", "_"} or None
-        What separates thousands in the numbers of CSV, such as 71,742. With "." the decimal point
-        is a comma unless `decimal` is given. None: such numbers are refused.
+        The thousands separator of numbers in CSV, as in 71,742. With "." the decimal point is a
+        comma unless `decimal` is given. If None, such numbers are refused.
     encoding : str or None
-        The encoding of CSV, such as "latin1"; None: UTF-8.
+        The encoding of CSV, such as "latin1". If None, UTF-8.
     header : bool or None
         Whether the first row of CSV contains the names of the columns; if False, they are called
         x0, x1, … None means True, except that a first row which looks like data is refused.
     na : sequence of str or None
-        Values of CSV that are missing, in addition to empty cells, NA, N/A, null and NaN. None:
-        "?" anywhere, and marks such as "-", "." or "none" in columns that are numeric otherwise,
-        with a warning. An empty list: no others.
+        Values of CSV that are missing, in addition to empty cells, NA, N/A, null and NaN. If None,
+        "?" anywhere, and marks such as "-", "." or "none" in columns that are otherwise numeric,
+        with a warning. An empty list adds none.
     keep : sequence of names
         Columns, such as identifiers, that each chunk passes on as the frame `kept_columns`. They
         are features only if `columns` names them. Those of CSV are text.
     labels : "learn", "auto", sequence of str or None
-        For classifiers, the labels of a target of tables that is text; the target of a row is then
-        the position of its label. "learn" finds them by a scan and sorts them; a numeric target
-        stays as it is. "auto" does the same, but refuses text that is hardly a label: numbers with
-        a stray word among them, more than 50 different values, or one for every other row.
+        For classifiers whose target is a text column, the labels; the target of a row is then the
+        position of its label. "learn" finds the labels by a scan and sorts them; a numeric target
+        stays as it is. "auto" does the same, but refuses text that is unlikely to be labels:
+        numbers with a stray word among them, more than 50 different values, or a different value
+        in every second row.
 
     Returns
     -------
@@ -180,7 +181,7 @@ def open_source(
 
 
 def _check(missing: str, chunk_rows: Any, exclude: Sequence[Any], columns: Any) -> None:
-    """Refuse options that make no sense, by themselves or together."""
+    """Refuse options that are invalid, alone or together."""
     if missing not in POLICIES:
         raise SourceError(
             "{missing=} is not one of {policies}.",

@@ -19,12 +19,12 @@ from quadlin.data.sources.files import File
 from quadlin.data.sources.numpy_files import mapped_file
 from quadlin.data.sources.readers import ArrayReader
 
-SAMPLE = 64  # rows that are hashed where an array is not in memory
+SAMPLE = 64  # rows that are hashed if an array is not in memory
 
 
 @dataclass(frozen=True)
 class SliceFeed(Feed):
-    """Slices of an array or of a frame; those of an array on disk are read when they are needed."""
+    """Slices of an array or of a frame; slices of an array on disk are read when needed."""
 
     X: Any  # (n, d): a frame, or anything with shape, dtype and slices of rows
     y: Any
@@ -43,7 +43,7 @@ class SliceFeed(Feed):
 
     @property
     def is_array(self) -> bool:
-        """Tell whether the rows are slices of an array."""
+        """Return whether the rows are slices of an array."""
         return not isinstance(self.X, nw.DataFrame)
 
     def only(self, columns: Sequence[Any]) -> "SliceFeed":
@@ -87,7 +87,7 @@ class SliceFeed(Feed):
 
 @dataclass(frozen=True)
 class Window:
-    """Some rows of an array that are not read yet."""
+    """Some rows of an array that have not been read yet."""
 
     array: Any
     first: int
@@ -122,7 +122,7 @@ def open_array(
     title : str
         The name of the array in messages.
     file : File or None
-        The file from which it is mapped.
+        The file that the array is mapped from.
 
     Returns
     -------
@@ -140,7 +140,7 @@ def open_array(
         )
     dtype = np.dtype(X.dtype)
     if dtype.kind == "O":
-        with explained(title, "Give numbers, or a frame where there is text."):
+        with explained(title, "Give numbers, or a frame if there is text."):
             X = np.asarray(X[:], dtype=np.float64)
     elif dtype.kind not in "fiub":
         raise SourceError(
@@ -187,7 +187,7 @@ def _one_per_row(values: Any, n: int, role: str) -> Any:
 
 
 def _aligned(X: Any, rows: int) -> int:
-    """Return how many rows to fetch at once: at least those that are stored together."""
+    """Return how many rows to fetch at once: at least as many as are stored together."""
     stored = getattr(X, "chunks", None)
     if isinstance(X, Window):
         stored = getattr(X.array, "chunks", None)
@@ -198,7 +198,7 @@ def _aligned(X: Any, rows: int) -> int:
 
 def _rows_of(X: Any, part: slice) -> Any:
     if issparse(X):
-        return Chunk(X, None, None).between(part.start, part.stop).X  # views, unlike those of scipy
+        return Chunk(X, None, None).between(part.start, part.stop).X  # views, unlike scipy's slices
     return X[part] if isinstance(X, nw.DataFrame) else np.asarray(X[part])
 
 
@@ -226,7 +226,7 @@ def _column_digest(column: Any) -> str:
 
 
 def digest_of(values: Any) -> str:
-    """Return a hash of an array: of all of it where it is in memory, else of some rows."""
+    """Return a hash of an array: of all rows if it is in memory, otherwise of some rows."""
     parts: Iterable[Any]
     if issparse(values):
         parts = [np.asarray(values.shape), values.indptr, values.indices, values.data]
@@ -235,8 +235,8 @@ def digest_of(values: Any) -> str:
         parts = (values[i : i + step] for i in range(0, len(values), step))
     else:
         n = int(values.shape[0])
-        some = np.unique(np.linspace(0, n - 1, min(SAMPLE, n)).astype(int))
-        parts = (values[i : i + 1] for i in some.tolist())
+        sample = np.unique(np.linspace(0, n - 1, min(SAMPLE, n)).astype(int))
+        parts = (values[i : i + 1] for i in sample.tolist())
     digest = sha256(f"{values.shape}{values.dtype}".encode())
     for part in parts:
         digest.update(np.ascontiguousarray(part).data)

@@ -1,4 +1,4 @@
-"""Arrow batches: of datasets, and of everything else that pyarrow reads."""
+"""Arrow batches: from datasets, and from everything else that pyarrow reads."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ class BatchFeed(Feed):
                 start += len(table)
 
     def identity(self) -> Any:
-        """Return what distinguishes it from others."""
+        """Return what distinguishes the feed from others."""
         return self.key
 
 
@@ -74,7 +74,7 @@ def open_dataset(dataset: Any) -> tuple[nw.DataFrame[Any], BatchFeed]:
 
 @dataclass(frozen=True)
 class _DatasetWalk:
-    """Batches of a dataset, few at a time: its own defaults hold hundreds of megabytes."""
+    """Batches of a dataset, few at a time: Arrow's defaults hold hundreds of megabytes."""
 
     dataset: Any
 
@@ -103,13 +103,13 @@ def selected(batches: Any, columns: Sequence[str]) -> Iterator[Any]:
 
 
 def valid(batch: Any) -> Any:
-    """Return a batch whose text is text and whose offsets stay inside; numbers cost nothing."""
+    """Check the text and the offsets of a batch, and return it; checking numbers costs nothing."""
     batch.validate(full=True)
     return batch
 
 
 def without_index(schema: Any, title: str) -> Any:
-    """Leave out the numbers of rows that pandas writes beside the columns."""
+    """Leave out the index that pandas writes as an extra column."""
     index = [name for name in schema.names if INDEX.fullmatch(name)]
     unnamed = [name for name in schema.names if not name.strip()]
     texts = [f"column {name!r} is the index of a pandas frame; it is" for name in index]

@@ -1,4 +1,4 @@
-"""Cells of CSV text: spaces around them, missing values, and separators of thousands."""
+"""Cells of CSV text: spaces around them, missing values, and thousands separators."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,12 +9,12 @@ from quadlin.data.columns.columns import as_codes
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.sources.arrow_batches import arrow
 
-SPACES = " \u00a0\u202f\u2009"  # a space, and those that do not break or are thin
+SPACES = " \u00a0\u202f\u2009"  # a space, and non-breaking and thin spaces
 SEPARATORS = (",", ".", " ", "'", "’", "_")
 
 
 def checked_signs(decimal: Any, thousands: Any) -> tuple[Any, Any]:
-    """Return the decimal point and the separator of thousands, if they can be told apart."""
+    """Return the decimal point and the thousands separator, which must differ."""
     if thousands is None:
         return decimal, None
     if thousands not in SEPARATORS:
@@ -34,7 +34,7 @@ def checked_signs(decimal: Any, thousands: Any) -> tuple[Any, Any]:
 
 
 def grouped_number(thousands: str, decimal: str | None) -> str:
-    """Return a pattern of numbers that may have separators of thousands; "" is none.
+    """Return a pattern of numbers that may have a thousands separator; "" means none.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def converted(batches: Iterable[Any], dialect: Any, what: str) -> Iterator[Any]:
 
 
 def trimmed(batch: Any, missing: Sequence[str]) -> Any:
-    """Return a batch whose texts have no spaces around them; some then are missing values."""
+    """Return a batch without spaces around its texts; some texts are then missing values."""
     pa = arrow()
     columns = [
         _trimmed(column, missing) if pa.types.is_string(column.type) else column
@@ -79,7 +79,7 @@ def _trimmed(column: Any, missing: Sequence[str]) -> Any:
 
 
 def _ungrouped(batch: Any, dialect: Any, what: str, row: int) -> Any:
-    """Return a batch in which columns with separators of thousands are numbers."""
+    """Return a batch in which columns with thousands separators are numbers."""
     if not set(dialect.grouped) & set(batch.schema.names):
         return batch
     pa, columns, fields = arrow(), [], []

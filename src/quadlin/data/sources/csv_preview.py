@@ -15,31 +15,31 @@ from quadlin.data.sources.csv_cells import grouped_number
 from quadlin.data.sources.csv_text import ENCODINGS, Dialect
 from quadlin.data.sources.odd_numbers import odd_numbers
 
-SHOWN_ROWS = 1000  # that tell whether a column holds such numbers
+SHOWN_ROWS = 1000  # that show whether a column holds odd numbers
 
 
 @dataclass(frozen=True)
 class Look:
-    """What is known about CSV text before it is read."""
+    """What the first block shows about CSV text."""
 
     schema: Any
     dialect: Dialect  # with the markers of missing values that were noticed
-    commas: dict[str, Message]  # columns of numbers such as "1,5", and what to do about them
+    commas: dict[str, Message]  # columns of numbers such as "1,5", each with advice
 
 
 def look_at_csv(
     opened: Callable[[Dialect], Any], what: str, dialect: Dialect, text: Sequence[Any]
 ) -> Look:
-    """Look at the first block of CSV text.
+    """Preview CSV text by its first block.
 
     Parameters
     ----------
     opened : callable
-        Opens the text anew, as a stream of batches of a dialect.
+        Opens the text again, as a stream of batches in a dialect.
     what : str
-        What the text is called in messages.
+        The name of the text in messages.
     dialect : Dialect
-        How the user said that it is written.
+        The dialect that the user declared.
     text : sequence of str
         Columns that are text even if they look like numbers.
 
@@ -62,7 +62,7 @@ def look_at_csv(
     pa = arrow()
     dialect = replace(dialect, grouped=_grouped(schema, first, text, dialect))
     fields = [
-        # Arrow reads text that is not UTF-8 as bytes; as text it is refused where it is used.
+        # Arrow reads text that is not UTF-8 as bytes; as text it is refused if it is used.
         pa.field(field.name, pa.string())
         if field.name in text or pa.types.is_binary(field.type)
         else (pa.field(field.name, pa.float64()) if field.name in dialect.grouped else field)
@@ -74,10 +74,10 @@ def look_at_csv(
 
 
 def _first_block(opened: Callable[[Dialect], Any], what: str, dialect: Dialect) -> tuple[Any, Any]:
-    """Return the schema and the first batch, None where it cannot be looked at."""
+    """Return the schema and the first batch, None if it cannot be read."""
     with opened(dialect) as batches:
         try:
-            names = batches.schema.names  # the first to decode them
+            names = batches.schema.names  # they are first decoded here
         except UnicodeDecodeError:
             raise SourceError(
                 "The header of {what} is not UTF-8. {advice}", what=what, advice=ENCODINGS
@@ -92,7 +92,7 @@ def _first_block(opened: Callable[[Dialect], Any], what: str, dialect: Dialect) 
 
 
 def _refuse_missing_header(schema: Any, first: Any, what: str) -> None:
-    """Refuse a first row that is data: each cell a number, or a text that its column has below."""
+    """Refuse a first row that is data: each cell is a number, or a text that recurs below it."""
     names = [name.strip() for name in schema.names]
     if not all(names) or _count_up(names):
         return
@@ -112,7 +112,7 @@ def _refuse_missing_header(schema: Any, first: Any, what: str) -> None:
 
 
 def _count_up(names: list[str]) -> bool:
-    """Tell whether names are 0, 1, … as of an array, or three and more numbers in a row as years.
+    """Return whether names are 0, 1, … as in an array, or three or more consecutive numbers.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def _count_up(names: list[str]) -> bool:
 
 
 def _padded(first: Any, dialect: Dialect) -> tuple[str, ...]:
-    """Return the cells that stand for missing values, with the spaces around them."""
+    """Return the cells that mark missing values, including the spaces around them."""
     pa, padded = arrow(), dict[str, None]()
     for column in () if first is None else first.columns:
         if pa.types.is_string(column.type):
@@ -137,7 +137,7 @@ def _padded(first: Any, dialect: Dialect) -> tuple[str, ...]:
 
 
 def _markers(first: Any, text: Sequence[Any], dialect: Dialect) -> dict[str, str]:
-    """Return what stands for missing values, each with a column that has it."""
+    """Return the marks of missing values, each with a column that has it."""
     pa, missing = arrow(), set(dialect.missing)
     number = re.compile(grouped_number(dialect.thousands or "", dialect.decimal))
     markers: dict[str, str] = {}
@@ -175,7 +175,7 @@ def _distinct(column: Any) -> set[str]:
 
 
 def _grouped(schema: Any, first: Any, text: Sequence[Any], dialect: Dialect) -> tuple[str, ...]:
-    """Return the columns of numbers, where these may have separators of thousands."""
+    """Return the columns of numbers, if numbers may have thousands separators."""
     if dialect.thousands is None or first is None:
         return ()
     from pyarrow import compute
@@ -195,7 +195,7 @@ def _grouped(schema: Any, first: Any, text: Sequence[Any], dialect: Dialect) -> 
 
 
 def _odd_columns(first: Any, text: Sequence[Any], dialect: Dialect) -> dict[str, Message]:
-    """Return columns of text that are numbers with commas or points, and what to do about them."""
+    """Return text columns that are numbers with commas or points, each with advice."""
     from pyarrow import compute
 
     pa = arrow()

@@ -1,4 +1,4 @@
-"""CSV text: what separates its columns, how its numbers and letters are written, its types."""
+"""CSV text: its separators, the notation of its numbers, its encoding and its types."""
 
 import csv
 import re
@@ -15,8 +15,8 @@ from quadlin.data.sources.csv_cells import checked_signs
 
 CSV_BLOCK = 1 << 23  # bytes; the columns' types are guessed from the first block
 HEAD = 1 << 16  # bytes that show what a file is
-LONGEST_MARK = 20  # letters of a word that may stand for a missing value
-SEPARATORS = (";", "\t", "|")  # beside the comma
+LONGEST_MARK = 20  # letters of a word that may mark a missing value
+SEPARATORS = (";", "\t", "|")  # in addition to the comma
 # What a model remembers; not the encoding, since UTF-8 read as Latin-1 is garbled without an error.
 REMEMBERED = ("delimiter", "decimal", "thousands", "header", "na")
 UTF16 = Message("is not UTF-8 but UTF-16. Give {encoding=utf-16}")
@@ -33,16 +33,16 @@ NO_CSV = {
 class Dialect:
     """How a CSV text is written."""
 
-    delimiter: str | None = None  # None: what the header shows
+    delimiter: str | None = None  # None: the one in the header
     decimal: str | None = None  # None: a point, and columns of numbers with commas are refused
-    thousands: str | None = None  # what separates them in numbers
+    thousands: str | None = None  # the thousands separator of numbers
     encoding: str = "utf8"
-    header: bool | None = None  # None: there is one, but not one that looks like data
-    na: tuple[str, ...] | None = None  # beside the usual ones; None: what the first block shows
-    names: tuple[str, ...] | None = None  # of the columns, where the header does not give them
+    header: bool | None = None  # None: there is one, and one that looks like data is refused
+    na: tuple[str, ...] | None = None  # in addition to the usual; None: those of the first block
+    names: tuple[str, ...] | None = None  # of the columns, if the header does not give them
     blank_lines: int = 0  # before the header
-    padded: tuple[str, ...] = ()  # missing values as the first block has them, with their spaces
-    grouped: tuple[str, ...] = ()  # columns of numbers that may have separators of thousands
+    padded: tuple[str, ...] = ()  # missing values of the first block, with their spaces
+    grouped: tuple[str, ...] = ()  # columns of numbers that may have thousands separators
 
     @classmethod
     def of(
@@ -86,15 +86,15 @@ class Dialect:
         if self.header is False:
             return replace(dialect, names=tuple(f"x{j}" for j in range(len(row))))
         plain = [re.sub(r"\s*[\r\n]\s*", " ", name.strip()) for name in row]
-        # Columns without a name, which are left out, have different numbers of spaces as names.
+        # Columns without a name are left out; until then, spaces of different lengths name them.
         names = tuple(name or " " * plain[:j].count("") for j, name in enumerate(plain))
-        if list(names) == row or "\ufffd" in "".join(names):  # that is refused as not UTF-8
+        if list(names) == row or "\ufffd" in "".join(names):  # not UTF-8, which is refused later
             return dialect
         return replace(dialect, names=names, blank_lines=blank_lines)
 
     @property
     def declared(self) -> dict[str, Any]:
-        """Return what the user has said and a model remembers, as options of `open_source`.
+        """Return what the user declared and a model remembers, as options of `open_source`.
 
         Examples
         --------
@@ -105,7 +105,7 @@ class Dialect:
 
     @property
     def missing(self) -> list[str]:
-        """Return what stands for a missing value, without spaces around it: -999 and -999.0."""
+        """Return the marks of missing values, without spaces around them: -999 and -999.0."""
         from pyarrow.csv import ConvertOptions
 
         whole = [marker for marker in self.na or () if re.fullmatch(r"[-+]?\d+", marker)]
@@ -114,7 +114,7 @@ class Dialect:
 
     @property
     def null_values(self) -> list[str]:
-        """Return what stands for a missing value, also with a space on either side."""
+        """Return the marks of missing values, also with a space on either side."""
         spaced = [
             f"{a}{marker}{b}" for marker in self.missing for a in ("", " ") for b in ("", " ")
         ]
@@ -122,7 +122,7 @@ class Dialect:
 
 
 def delimiter_of(head: bytes) -> str:
-    r"""Return what separates the names of a header: a comma, or another where there is none.
+    r"""Return the separator of a header: a comma, or another one if there is no comma.
 
     Examples
     --------
@@ -147,14 +147,14 @@ def _first_row(head: bytes, delimiter: str) -> tuple[list[str], int]:
 
 
 def refuse_other(head: bytes, what: str) -> None:
-    """Refuse bytes that are not CSV text, by how they begin."""
+    """Refuse bytes whose beginning shows that they are not CSV text."""
     for start, why in NO_CSV.items():
         if head.startswith(start):
             raise SourceError("{what} {why}.", what=_capital(what), why=why)
 
 
 def in_utf8(file: Any, dialect: Dialect) -> Any:
-    """Open a path or a stream as a stream of UTF-8; a packed file is unpacked."""
+    """Open a path or a stream as a stream of UTF-8; a compressed file is decompressed."""
     pa = arrow()
     stream = pa.input_stream(file) if isinstance(file, str) else file
     if dialect.encoding == "utf8":
@@ -183,12 +183,12 @@ def open_csv(
     pa = arrow()
     from pyarrow import csv as arrow_csv
 
-    # One thread: only then does an error name its row, and there is one reading ahead anyway.
+    # With several threads an error would not name its row, and another thread reads ahead anyway.
     read = arrow_csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False)
     if dialect.names is not None:
         read.column_names, read.skip_rows = list(dialect.names), dialect.blank_lines
         read.skip_rows_after_names = int(dialect.header is not False)
-    # A quoted line break may stand at the end of a block.
+    # A block may end with a quoted line break.
     parse = arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
     convert = arrow_csv.ConvertOptions(
         include_columns=None if columns is None else list(columns),
@@ -211,9 +211,9 @@ def open_csv(
 
 
 def csv_types(schema: Any, grouped: Sequence[str] = ()) -> tuple[Any, dict[str, Any]]:
-    """Read numbers as float64: whole numbers in the first block may have fractions later.
+    """Return a schema with float64 numbers: whole numbers in the first block may not stay whole.
 
-    Arrow reads no separators of thousands: the columns `grouped` are text to it.
+    Arrow cannot read thousands separators, so it reads the columns `grouped` as text.
     """
     pa = arrow()
     fields = []
@@ -226,7 +226,7 @@ def csv_types(schema: Any, grouped: Sequence[str] = ()) -> tuple[Any, dict[str, 
 
 
 def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Dialect) -> str:
-    """Say which cell cannot be read, in names instead of numbers where Arrow gives them."""
+    """Return a message about a cell that cannot be read, with names instead of Arrow's numbers."""
     match = re.search(
         r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): "
         r"invalid (?:UTF8|value '(.*))",
@@ -237,7 +237,7 @@ def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Di
         short = widths and int(widths[1]) < int(widths[2]) and dialect.header is not False
         title = " If the first line is a title or a comment, remove it."
         if str(error).endswith(dialect.delimiter or ","):
-            title = " If a separator ends each row, let one end the header, too."
+            title = " If each row ends with a separator, end the header with one, too."
         return Message(
             "{what} cannot be read: {error} {advice}{title}",
             what=_capital(what),
@@ -276,13 +276,13 @@ def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Di
 
 
 ENCODINGS = Message(
-    "Give {encoding=latin1} if it is Western text from an older program, or its own encoding; or "
+    "Give {encoding=latin1} if it is Western text from an older program, or another encoding; or "
     "convert it with iconv -f latin1 -t utf8."
 )
 
 
 def _above(dialect: Dialect) -> int:
-    """Return by how much Arrow's number of a row is larger: it begins at 1, and with the header."""
+    """Return by how much Arrow's row numbers are larger: they start at 1 and count the header."""
     return 1 if dialect.header is False else 2
 
 

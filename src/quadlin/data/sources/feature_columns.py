@@ -14,13 +14,13 @@ from quadlin.data.sources.options import OpenOptions
 
 
 def feature_columns(available: list[Any], options: OpenOptions, title: str) -> list[Any]:
-    """Return the columns that are the features, of those in the table."""
+    """Return the columns of the table that are features."""
     _check_roles(available, options, title)
     columns = options.columns if options.encoder is None else options.encoder.input_names
     if columns is None:
         others = (options.target, options.weight, *options.keep, *options.exclude)
-        left = [name for name in available if name not in others]
-        if not left:
+        features = [name for name in available if name not in others]
+        if not features:
             raise SourceError(
                 "{title} has no columns left for features: it has {names}. {advice}.",
                 title=title,
@@ -29,14 +29,14 @@ def feature_columns(available: list[Any], options: OpenOptions, title: str) -> l
                 if options.exclude
                 else "Give a table with at least one more column",
             )
-        return left
+        return features
     columns = [columns] if isinstance(columns, str) else list(columns)
     _check_features(columns, available, options, title)
     return columns
 
 
 def _check_roles(available: list[Any], options: OpenOptions, title: str) -> None:
-    """Refuse columns that options name and the table does not have."""
+    """Refuse columns that the options name but the table does not have."""
     for role, name in (("target", options.target), ("weight", options.weight)):
         if name is not None and not isinstance(name, str | int):
             raise SourceError(f"{title}: name the column of the {role} instead of giving an array.")
@@ -58,15 +58,15 @@ def _check_roles(available: list[Any], options: OpenOptions, title: str) -> None
 def _check_features(
     columns: list[Any], available: list[Any], options: OpenOptions, title: str
 ) -> None:
-    """Refuse features that are not in the table, named twice, or the target or weight as well."""
-    if gone := [name for name in columns if name not in available]:
-        given = Message("Correct {columns=}, or give rows with that column.")
-        remedy = given if options.encoder is None else "Give rows with the columns of the model."
-        raise SourceError(_no_column(title, gone[0], "", available, remedy))
+    """Refuse features that are not in the table, are named twice, or are the target or weight."""
+    if absent := [name for name in columns if name not in available]:
+        correct = Message("Correct {columns=}, or give rows with that column.")
+        remedy = correct if options.encoder is None else "Give rows with the columns of the model."
+        raise SourceError(_no_column(title, absent[0], "", available, remedy))
     if not columns:
         raise SourceError(Message("{columns=} is empty: name at least one column."))
-    if twice := [name for i, name in enumerate(columns) if name in columns[:i]]:
-        raise SourceError(_twice("columns", twice[0]))
+    if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
+        raise SourceError(_named_twice("columns", repeated[0]))
     for role, name in (("target", options.target), ("weight", options.weight)):
         if name is not None and name in columns:
             chosen = options.encoder is None
@@ -80,17 +80,18 @@ def _check_features(
 
 
 def columns_to_keep(sample: nw.DataFrame[Any], keep: Sequence[Any], title: str) -> Any:
-    """Return a frame without rows of the columns that are passed on."""
+    """Return an empty frame with the columns that are passed on."""
     available = list(sample.columns)
-    if gone := [name for name in keep if name not in available]:
-        raise SourceError(_no_column(title, gone[0], " to keep", available, _correct("keep")))
-    if twice := [name for i, name in enumerate(keep) if name in keep[:i]]:
-        raise SourceError(_twice("keep", twice[0]))
+    if absent := [name for name in keep if name not in available]:
+        raise SourceError(_no_column(title, absent[0], " to keep", available, _correct("keep")))
+    if repeated := [name for i, name in enumerate(keep) if name in keep[:i]]:
+        raise SourceError(_named_twice("keep", repeated[0]))
     return sample.select(list(keep)).head(0).to_native() if keep else None
 
 
-def _twice(option: str, name: Any) -> Message:
-    return Message("{option} names {name!r} twice.", option=Option(option), name=name)
+def _named_twice(option: str, name: Any) -> Message:
+    text = "{option} names {name!r} twice. Name it once."
+    return Message(text, option=Option(option), name=name)
 
 
 def _correct(option: str) -> Message:
@@ -98,7 +99,7 @@ def _correct(option: str) -> Message:
 
 
 def _no_column(title: str, name: Any, purpose: str, available: list[Any], remedy: str) -> Message:
-    """Say that a table has no such column, which ones it has, and what to do."""
+    """Return a message that a table has no such column, with its columns and advice."""
     return Message(
         "{title} has no column {name!r}{purpose}{columns}",
         title=title,
@@ -109,7 +110,7 @@ def _no_column(title: str, name: Any, purpose: str, available: list[Any], remedy
 
 
 def _has(name: Any, available: list[Any], remedy: str) -> str:
-    """List the columns of the table, and say where a missing one may hide."""
+    """Return a list of the columns of the table, and where the missing one may be."""
     listing = f"; it has {shortened(available)}."
     for separator, shown in ((";", ";"), ("\t", r"\t"), ("|", "|"), (" ", " ")):
         split = (str(column).split(separator) for column in available if separator in str(column))
@@ -122,20 +123,19 @@ def _has(name: Any, available: list[Any], remedy: str) -> str:
             )
     if len(available) == 1:
         return Message(
-            "{columns} If that is several columns, say what separates them with {delimiter=}.",
+            "{columns} If these are several columns, give their separator with {delimiter=}.",
             columns=listing,
         )
     return Message.joined([listing + did_you_mean(name, available), remedy])
 
 
 def refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> None:
-    """Refuse numbers such as 1,5 that would be text: a level for each number is never meant."""
+    """Refuse numbers such as 1,5 that would be text: nobody wants a level for each number."""
     for name in wanted:
         if name in commas:
-            told = Message(
+            error = SourceError(
                 "{title}: column {name!r} {reason}", title=title, name=name, reason=commas[name]
             )
-            error = SourceError(told)
             error.remedy = getattr(commas[name], "values", {}).get("remedy")
             raise error
 
@@ -143,7 +143,7 @@ def refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> N
 def text_columns(
     sample: nw.DataFrame[Any], columns: list[Any], options: OpenOptions, title: str
 ) -> set[Any]:
-    """Return the features that are categories: those that an encoder has levels of, if given."""
+    """Return the features that are categorical: with an encoder, those that it has levels of."""
     given = {*options.categorical_features, *options.multi_hot}
     declared = {name for name in columns if name in given}
     encoder = options.encoder
@@ -169,7 +169,7 @@ def text_columns(
 
 
 def is_label(column: nw.Series[Any], role: str, classify: bool, title: str) -> bool:
-    """Tell whether a column is text that can be classified; refuse it if it must be numeric."""
+    """Return whether a column is text that can be classified; refuse text that must be numeric."""
     try:
         text = is_text(column)
     except ColumnError:

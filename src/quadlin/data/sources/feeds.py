@@ -1,4 +1,4 @@
-"""Where rows come from: feeds of pieces, each an array, CSR or a frame as it was stored."""
+"""Feeds of pieces of rows; a piece is an array, CSR or a frame, as it was stored."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,14 +11,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows as they came: an array, CSR or a frame, and where they are from."""
+    """Some rows as they were stored: an array, CSR or a frame, and where they come from."""
 
     X: Any
     y: Any = None
     weight: Any = None
     file: str | None = None
     row: int = 0  # number of the first row in its file
-    start: int | None = 0  # number of the first row in the whole source, where that is known
+    start: int | None = 0  # number of the first row in the whole source, if known
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -37,7 +37,7 @@ class Piece:
         )
 
     def where(self, row: int) -> str:
-        """Name a row of this piece for people."""
+        """Return the position of a row of this piece in words, for messages."""
         if self.file is None:
             return f"row {(self.start or 0) + row} (counted from 0)"
         inside = f"row {self.row + row} of {self.file} (counted from 0)"
@@ -47,24 +47,24 @@ class Piece:
 
 
 class Feed:
-    """Where pieces come from: files, streams, iterators, arrays, frames or Dask."""
+    """The origin of pieces: files, streams, iterators, arrays, frames or Dask."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]  # every feed is a dataclass
-    title: str  # what this is, in a few words
+    title: str  # a short description
     again: bool  # whether `pieces` may be called more than once
-    ahead: bool  # whether it pays to fetch pieces in the background
+    ahead: bool  # whether fetching pieces in the background saves time
     is_read = False  # whether the pieces are chunks that a reader has made before
-    per_row: float | None = None  # about how many entries a sparse row has; None for dense rows
-    commas: Mapping[Any, str] = MappingProxyType({})  # columns of "1,5", and what to do about them
+    per_row: float | None = None  # average number of entries of a sparse row; None for dense rows
+    commas: Mapping[Any, str] = MappingProxyType({})  # columns of "1,5", each with advice
 
     @property
     def rows(self) -> int | None:
-        """Return the number of rows, where it is known."""
+        """Return the number of rows, None if it is unknown."""
         return None
 
     @property
     def is_array(self) -> bool:
-        """Tell whether the rows are slices of an array, so that caching them gains nothing."""
+        """Return whether the rows are slices of an array, so that caching them gains nothing."""
         return False
 
     def pieces(self, rows: int) -> Iterator[Piece]:
@@ -72,15 +72,15 @@ class Feed:
         raise NotImplementedError
 
     def only(self, columns: Sequence[Any]) -> Self:
-        """Return a feed of a table that reads no more than these columns."""
+        """Return a feed that reads only these columns of a table."""
         return replace(self, columns=tuple(columns))
 
     def parts(self, count: int) -> Sequence[Self]:
-        """Cut into feeds of about equal size, in order; [self] where that cannot be done."""
+        """Cut into feeds of about equal size, in order; [self] if that is impossible."""
         return [self]
 
     def identity(self) -> Any:
-        """Return what distinguishes these data from others, None where nothing does."""
+        """Return what distinguishes these data from others, None if nothing does."""
         return None
 
     def client(self) -> Any:
@@ -89,12 +89,12 @@ class Feed:
 
 
 def sliced(values: Any, part: slice) -> Any:
-    """Return some of the targets or weights, None where there are none."""
+    """Return some of the targets or weights, None if there are none."""
     return None if values is None else values[part]
 
 
 def spread(sizes: Sequence[int], count: int) -> list[slice]:
-    """Cut a row of sizes into at most `count` runs of about the same total, none of them empty."""
+    """Cut a sequence of sizes into at most `count` nonempty runs with about the same total."""
     ends = np.cumsum(sizes)
     if not len(ends):
         return []

@@ -1,4 +1,4 @@
-"""Files on disk: which ones are meant, what format they have, and whether they stay the same."""
+"""Files on disk: which files a path means, their format, and whether they change while in use."""
 
 import re
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ TITLES = {
     "svmlight": "svmlight",
     "libffm": "libffm",
 }
-SAMPLED_BLOCKS, SAMPLED_BYTES = 8, 1 << 12  # of a file, by which a rewrite is noticed
+SAMPLED_BLOCKS, SAMPLED_BYTES = 8, 1 << 12  # of a file, which reveal a rewrite
 FOREIGN = (".xlsx", ".xls", ".ods", ".json", ".jsonl", ".sav", ".dta", ".rds", ".zip")
 PACKED = (".gz", ".bz2", ".xz")
 PACKABLE = {"csv": (".gz", ".bz2"), "tsv": (".gz", ".bz2"), "svmlight": PACKED, "libffm": PACKED}
@@ -52,9 +52,9 @@ PACKABLE = {"csv": (".gz", ".bz2"), "tsv": (".gz", ".bz2"), "svmlight": PACKED, 
 class File:
     """A file as it was when it was first seen.
 
-    Size and time of modification are its identity, by which a later fit recognises it. Within a
-    fit, a rewrite that keeps both is noticed by the time of the inode's last change and by a digest
-    of some blocks, 50 µs per file.
+    A later fit recognises the file by its size and its time of modification. Within a fit, a
+    rewrite that keeps both is noticed by the time of the inode's last change and by a digest of
+    some blocks, which takes 50 µs per file.
     """
 
     path: str
@@ -65,28 +65,28 @@ class File:
 
     @classmethod
     def of(cls, path: str) -> "File":
-        """Look at a file."""
+        """Return a file in its present state."""
         with explained(f"File {path}", "Check the path."):
             status = Path(path).stat()
             sample = _sample(path, status.st_size) if S_ISREG(status.st_mode) else b""
         return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, sample)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "ctime": None}  # a copy on a worker's disk has a time of its own
+        return {**self.__dict__, "ctime": None}  # a copy on a worker's disk has another ctime
 
     def check(self) -> None:
-        """Refuse a file that is no longer the one it was."""
+        """Refuse a file that has changed."""
         now = File.of(self.path)
         touched = self.ctime is not None and now.ctime != self.ctime
         if now != self or touched or now.sample != self.sample:
             raise SourceError(
-                f"File {self.path} has changed since it was opened. Open it again, once it is "
+                f"File {self.path} has changed since it was opened. Open it again when it is "
                 "complete."
             )
 
 
 def _sample(path: str, size: int) -> bytes:
-    """Return a digest of some blocks of a file, the first and the last among them."""
+    """Return a digest of some blocks of a file, including the first and the last."""
     digest = blake2b(digest_size=16)
     with open(path, "rb", buffering=0) as file:
         for i in range(SAMPLED_BLOCKS):
@@ -114,7 +114,7 @@ def find(given: Any, format: str | None) -> FileSet:
     given : str, path-like, or a list of them
         What the user gave.
     format : str or None
-        The format; None: by the suffix.
+        The format. If None, the suffix decides.
 
     Returns
     -------
@@ -145,7 +145,7 @@ def find(given: Any, format: str | None) -> FileSet:
 
 
 def format_of(path: str) -> str | None:
-    """Guess the format of a file by its name; None where the name says nothing."""
+    """Return the format that the name of a file suggests; None if it suggests none."""
     name = Path(path)
     packed = name.suffix.lower() in PACKED
     suffix = (name.with_suffix("") if packed else name).suffix.lower()
@@ -167,7 +167,7 @@ def _text(path: Any) -> str:
             python=Phrase(", or give a pyarrow.dataset or a Dask frame that reads it"),
         )
     if not text:
-        raise SourceError("The path is empty. Give that of a file or a folder.")
+        raise SourceError("The path is empty. Give the path of a file or a folder.")
     if "\0" in text:
         raise SourceError("The path contains a NUL character. Check it.")
     return text
@@ -198,7 +198,7 @@ def _inside(folder: Path, format: str | None) -> list[str]:
             continue
         if keyed := [part for part in inner.parts[:-1] if re.fullmatch(r"\w+=.*", part)]:
             raise SourceError(
-                "Folder {folder} keeps values in the names of its folders ({key}). Give {python}",
+                "The names of the folders in {folder} hold values ({key}). Give {python}",
                 folder=str(folder),
                 key=keyed[0],
                 python=Phrase(
@@ -210,7 +210,7 @@ def _inside(folder: Path, format: str | None) -> list[str]:
     if not paths:
         raise SourceError(
             "Folder {folder} holds no files of rows ({suffixes}). Check the path, or give "
-            "{format=} when the files have other names.",
+            "{format=} if the files have other names.",
             folder=str(folder),
             suffixes=", ".join(SUFFIXES),
         )
@@ -227,11 +227,11 @@ def _common_format(paths: Iterable[str], shown: str) -> str:
         )
     if None in formats:
         raise SourceError(
-            "The name of {path} does not tell its format. Give {format=}: {formats}.",
+            "The name of {path} does not show its format. Give {format=}: {formats}.",
             path=str(formats[None]),
             formats=", ".join(FORMATS),
         )
     if len(formats) > 1:
-        some = " and ".join(formats[format] for format in sorted(map(str, formats))[:2])
-        raise SourceError(f"{shown} mixes formats ({some}). Give files of one format.")
+        two = " and ".join(formats[format] for format in sorted(map(str, formats))[:2])
+        raise SourceError(f"{shown} mixes formats ({two}). Give files of one format.")
     return str(next(iter(formats)))

@@ -22,17 +22,17 @@ class Once:
         self.items: Iterator[Any] | None = items
 
     def __call__(self) -> Iterator[Any]:
-        """Begin to read."""
+        """Start reading."""
         if self.items is None:
             raise SourceError(
-                "The iterator is exhausted: its rows were read before. Give a function that "
+                "The iterator is exhausted: its rows have been read. Give a function that "
                 "returns a new iterator each time, or save the rows to a file."
             )
         items, self.items = self.items, None
         return items
 
     def peeked(self) -> Any:
-        """Return the first item, which will still be read."""
+        """Return the first item without consuming it."""
         items = self()
         try:
             first = next(items)
@@ -51,13 +51,13 @@ class IteratorFeed(Feed):
     columns: tuple[Any, ...] | None  # of frames
     again: bool  # whether `make` returns a new iterator each time
     per_row: float | None = None
-    ahead = False  # the caller's iterator may belong to the caller's thread
+    ahead = False  # the iterator may have to run in the caller's thread
 
     def pieces(self, rows: int) -> Iterator[Piece]:
         """Yield what the iterator yields."""
         start = 0
         for item in self.make():
-            # A copy: whoever made the item may use its arrays again for the next one.
+            # A copy: the iterator may reuse the arrays of an item for the next one.
             X, y, weight = (
                 v.copy() if isinstance(v, np.ndarray) or issparse(v) else v for v in unpacked(item)
             )
@@ -69,7 +69,7 @@ class IteratorFeed(Feed):
             for values, role in ((y, "y"), (weight, "weight")):
                 if values is not None and len(values) != len(piece):
                     raise SourceError(
-                        f"Item at row {start}: {role} has {len(values)} entries but X has "
+                        f"Item at row {start}: {role} has {len(values)} entries, but X has "
                         f"{len(piece)} rows."
                     )
             yield piece
@@ -79,15 +79,15 @@ class IteratorFeed(Feed):
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         if not isinstance(frame, nw.DataFrame):
             raise SourceError(
-                f"Item at row {start} is a {type(X).__name__}, but those before were frames."
+                f"Item at row {start} is a {type(X).__name__}, but earlier items were frames."
             )
-        if gone := [name for name in self.columns or () if name not in frame.columns]:
-            raise SourceError(f"The frame at row {start} has no column {gone[0]!r}.")
+        if absent := [name for name in self.columns or () if name not in frame.columns]:
+            raise SourceError(f"The frame at row {start} has no column {absent[0]!r}.")
         return frame.select(list(self.columns or ()))
 
 
 def unpacked(item: Any) -> tuple[Any, Any, Any]:
-    """Return X, y and weight of an item, y and weight are None where they are not given."""
+    """Return X, y and weight of an item; y and weight are None if they are not given."""
     if not isinstance(item, tuple | list):
         item = (item,)
     if not 1 <= len(item) <= 3:
@@ -110,7 +110,7 @@ def unpacked(item: Any) -> tuple[Any, Any, Any]:
 
 
 def vector_of(values: Any) -> Any:
-    """Return targets or weights in numpy, None where there are none."""
+    """Return targets or weights as a numpy array, None if there are none."""
     if values is None or isinstance(values, np.ndarray):
         return values
     if is_array_api_obj(values):
@@ -119,12 +119,12 @@ def vector_of(values: Any) -> Any:
 
 
 def open_iterator(given: Any) -> tuple[IteratorFeed, tuple[Any, Any, Any]]:
-    """Look at the first item of an iterator, an iterable, or a function that makes one.
+    """Open an iterator, an iterable, or a function that returns one, by its first item.
 
     Parameters
     ----------
     given : iterator, iterable or callable
-        What yields rows.
+        The object that yields rows.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def open_iterator(given: Any) -> tuple[IteratorFeed, tuple[Any, Any, Any]]:
         )
     if walk is make():
         raise SourceError(
-            "The function returned the same iterator twice; make a new one each time."
+            "The function returned the same iterator twice. Return a new one each time."
         )
     first = unpacked(Once(iter(walk)).peeked())
     if hasattr(walk, "close"):

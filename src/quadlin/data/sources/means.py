@@ -44,23 +44,23 @@ class Means:
         weight = np.ones(n) if weight is None else np.asarray(weight, dtype=np.float64)
         if issparse(X):
             each = np.repeat(weight, np.diff(X.indptr))
-            there = ~np.isnan(X.data)
-            self.total += np.bincount(X.indices[there], (each * X.data)[there], minlength=d)
-            self.count += weight.sum() - np.bincount(X.indices[~there], each[~there], minlength=d)
-            np.minimum.at(self.low, X.indices[there], X.data[there])
-            np.maximum.at(self.high, X.indices[there], X.data[there])
+            present, absent = ~np.isnan(X.data), np.isnan(X.data)
+            self.total += np.bincount(X.indices[present], (each * X.data)[present], minlength=d)
+            self.count += weight.sum() - np.bincount(X.indices[absent], each[absent], minlength=d)
+            np.minimum.at(self.low, X.indices[present], X.data[present])
+            np.maximum.at(self.high, X.indices[present], X.data[present])
             zeros = np.bincount(X.indices, minlength=d) < n
             self.low[zeros] = np.minimum(self.low[zeros], 0)
             self.high[zeros] = np.maximum(self.high[zeros], 0)
         else:
-            there = ~np.isnan(X)
-            self.total += np.sum(weight[:, None] * X, axis=0, where=there, dtype=np.float64)
-            self.count += weight @ there
-            self.low = np.minimum(self.low, np.min(X, axis=0, where=there, initial=np.inf))
-            self.high = np.maximum(self.high, np.max(X, axis=0, where=there, initial=-np.inf))
+            present = ~np.isnan(X)
+            self.total += np.sum(weight[:, None] * X, axis=0, where=present, dtype=np.float64)
+            self.count += weight @ present
+            self.low = np.minimum(self.low, np.min(X, axis=0, where=present, initial=np.inf))
+            self.high = np.maximum(self.high, np.max(X, axis=0, where=present, initial=-np.inf))
 
     def fill(self, names: Sequence[str], title: str) -> dict[str, float]:
-        """Return by name what fills each column, see `fill_for`; refuse one without any value."""
+        """Return what fills each column, by name (see `fill_for`); refuse one without values."""
         if not (self.count > 0).all():
             empty = names[int((self.count <= 0).argmax())]
             raise SourceError(
@@ -75,7 +75,7 @@ class Means:
 
 
 def array_fill(X: Any, names: Sequence[str], weight: Any = None) -> dict[str, float]:
-    """Return the means of the features of rows in memory, zeros of sparse rows included."""
+    """Return the means of the features of rows in memory, including the zeros of sparse rows."""
     means = Means(X.shape[1])
     weight = None if weight is None else to_numpy(weight)
     means.add(X if issparse(X) else to_numpy(X), weight)
@@ -83,9 +83,9 @@ def array_fill(X: Any, names: Sequence[str], weight: Any = None) -> dict[str, fl
 
 
 def emptied(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:
-    """Return rows whose filled values are missing again: what `filled` has done, undone.
+    """Return rows whose filled values are missing again: the inverse of `filled`.
 
-    A column that is the fill in all rows is constant, and stays.
+    A column that equals the fill in all rows is constant and is kept.
     """
     fills = np.asarray([fill.get(name, np.nan) for name in names]).astype(X.dtype)
     same = X.data == fills[X.indices] if issparse(X) else fills == X
@@ -99,7 +99,7 @@ def emptied(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:
 
 
 def means_unknown(title: str) -> Message:
-    """Say that rows which can be read only once cannot be filled with means."""
+    """Return a message that rows which can be read only once cannot be filled with means."""
     return Message(
         "{title} can be read only once, but {missing=mean} needs the means first. {python}se "
         "{missing=drop}, or save the rows to a file first.",

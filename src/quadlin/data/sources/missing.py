@@ -21,7 +21,7 @@ REMEDY = Message("Use {missing=drop} or {missing=mean}, or fill it beforehand.")
 
 @dataclass
 class Counts:
-    """The counts of a pass: what was left out, or not known."""
+    """The counts of a pass: rows that were dropped, and unknown levels."""
 
     dropped: int = 0
     unseen: Unseen = field(default_factory=Unseen)
@@ -32,7 +32,7 @@ class Counts:
         self.unseen.add(other.unseen)
 
     def clear(self) -> None:
-        """Start again from zero, before a new pass."""
+        """Reset the counts to zero before a new pass."""
         self.dropped = 0
         self.unseen.clear()
 
@@ -49,7 +49,7 @@ class UncheckedRows:
     weight_name: Any = None
 
     def bad(self, missing: str) -> np.ndarray | None:
-        """Return which rows must be dropped, None if none; refuse what no policy allows."""
+        """Return which rows must be dropped, None if none; refuse values that no policy allows."""
         bad: np.ndarray | None = None
         vectors = ((self.y, "target", self.target_name), (self.weight, "weight", self.weight_name))
         for values, role, name in vectors:
@@ -59,11 +59,12 @@ class UncheckedRows:
             absent = np.isnan(values)
             if (infinite := np.isinf(values)).any():
                 where = self.piece.where(int(infinite.argmax()))
-                raise SourceError(f"{what} is infinite or too large for {values.dtype} in {where}.")
+                kind = values.dtype
+                raise SourceError(f"{what} is infinite or too large for {kind} in {where}.")
             if missing == "error" or (missing == "mean" and role == "weight"):
                 raise SourceError(
-                    "{what} is missing in {where}. Use {missing=drop}{mean}, or take such "
-                    "rows out beforehand.",
+                    "{what} is missing in {where}. Use {missing=drop}{mean}, or remove such "
+                    "rows beforehand.",
                     what=what,
                     where=self.piece.where(int(absent.argmax())),
                     mean=Message(" or {missing=mean}, which leaves out rows without a target")
@@ -72,9 +73,9 @@ class UncheckedRows:
                 )
             bad = absent if bad is None else bad | absent
         if self.weight is not None and (self.weight < 0).any():
-            at = int((self.weight < 0).argmax())
+            row = int((self.weight < 0).argmax())
             raise SourceError(
-                f"The weight is {self.weight[at]:g} in {self.piece.where(at)}; it must be ≥ 0."
+                f"The weight is {self.weight[row]:g} in {self.piece.where(row)}; it must be ≥ 0."
             )
         if missing == "drop" and not finite(self.X):
             absent = _rows_with(self.X, np.isnan)
@@ -82,15 +83,15 @@ class UncheckedRows:
         return bad
 
     def without(self, bad: np.ndarray, names: Sequence[str], counts: Counts) -> "UncheckedRows":
-        """Return the other rows, and count those that are dropped."""
-        refuse_infinite_entry(self, names)  # while rows still have their numbers
+        """Return the rows that are kept, and count those that are dropped."""
+        refuse_infinite_entry(self, names)  # while the row numbers are still right
         counts.dropped += int(bad.sum())
         y, weight = (None if v is None else v[~bad] for v in (self.y, self.weight))
         return replace(self, X=self.X[~bad], y=y, weight=weight)
 
 
 def settled(rows: UncheckedRows, reader: Any, names: Sequence[str]) -> Chunk:
-    """Fill or refuse what is missing, as the reader says, and refuse what is infinite."""
+    """Fill or refuse missing values, as the reader says, and refuse infinite ones."""
     if not finite(rows.X):
         refuse_infinite_entry(rows, names)
         if reader.missing != "mean":
@@ -106,7 +107,7 @@ def settled(rows: UncheckedRows, reader: Any, names: Sequence[str]) -> Chunk:
 
 
 def finite(X: Any) -> bool:
-    """Tell whether all entries are finite."""
+    """Return whether all entries are finite."""
     return bool(np.isfinite(X.data if issparse(X) else X).all())
 
 
@@ -131,7 +132,7 @@ def _first_entry(X: Any, test: Any) -> tuple[int, int] | None:
 
 
 def refuse_infinite_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
-    """Refuse an infinite entry by its column and row."""
+    """Refuse an infinite entry, and name its column and row."""
     if spot := _first_entry(rows.X, np.isinf):
         raise SourceError(
             f"Column {names[spot[1]]!r} contains infinity or a value too large for "
@@ -140,13 +141,13 @@ def refuse_infinite_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
 
 
 def leave_out(name: Any) -> Message:
-    """Say how to leave out a column."""
+    """Return the advice to leave out a column."""
     option = Message("Leave it out with {exclude=}.", exclude=[str(name)])
-    return Message("{told}", told=Phrase("Leave it out.", option))
+    return Message("{advice}", advice=Phrase("Leave it out.", option))
 
 
 def empty_columns(piece: Piece, reader: Any) -> list[str]:
-    """Return the features that no row of a piece has a value of."""
+    """Return the features that have no value in any row of a piece."""
     if not reader.columns:
         X = piece.X.toarray() if issparse(piece.X) else np.asarray(piece.X, dtype=float)
         return [reader.names[j] for j in np.flatnonzero(np.isnan(X).all(axis=0))]
@@ -182,7 +183,7 @@ def refuse_missing(name: Any, piece: Piece, row: int) -> NoReturn:
 
 
 def filled(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:
-    """Return rows in memory whose missing values are filled; a copy only if there are any."""
+    """Return rows in memory with missing values filled; they are copied only if there are any."""
     values = X.data if issparse(X) else X
     xp = namespace(values)
     absent = xp.isnan(values)

@@ -11,7 +11,7 @@ from quadlin.data.columns.errors import SourceError, explained
 
 @dataclass(frozen=True)
 class Mapped:
-    """An array in a .npy file, mapped anew wherever it is unpickled."""
+    """An array in a .npy file, mapped again wherever it is unpickled."""
 
     path: str
     shape: tuple[int, ...]
@@ -22,7 +22,7 @@ class Mapped:
 
 
 def load_numpy(path: str, format: str) -> tuple[Any, Any, Any]:
-    """Return X and, from an archive that has them, y and weight; no pickles."""
+    """Return X, and y and weight if an archive has them; pickles are refused."""
     with explained(f"File {path}", "Write it again with numpy.save, without Python objects."):
         if format == "npy":
             mapped = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -42,7 +42,7 @@ def load_numpy(path: str, format: str) -> tuple[Any, Any, Any]:
             if "X" not in names:
                 raise SourceError(
                     f"File {path} holds {', '.join(names) or 'nothing'}, but needs an array called "
-                    "X, and y and weight if there are any; or what scipy.sparse.save_npz writes."
+                    "X, and y and weight if there are any; or the arrays of scipy.sparse.save_npz."
                 )
             return tuple(archive[n] if n in names else None for n in ("X", "y", "weight"))  # type: ignore[return-value]
 
@@ -61,7 +61,7 @@ def _sparse_archive(archive: Any, path: str) -> csr_array:
 
 
 def mapped_file(values: np.memmap) -> Mapped | None:
-    """Return a memory map as the name of its file, None where it is not all of a .npy file."""
+    """Return a memory map as a `Mapped` file, None if it is not a whole .npy file."""
     path = getattr(values, "filename", None)
     if path is None or not str(path).endswith(".npy") or not _is_whole_file(values, str(path)):
         return None
@@ -69,11 +69,11 @@ def mapped_file(values: np.memmap) -> Mapped | None:
 
 
 def _is_whole_file(values: np.memmap, path: str) -> bool:
-    """Tell whether a memory map is all of a file: a slice of one keeps its name."""
+    """Return whether a memory map is a whole file; a slice of it keeps the file's name."""
     try:
         whole = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError):
         return False
     same = (values.shape, values.dtype, values.strides) == (whole.shape, whole.dtype, whole.strides)
-    # The whole file begins where its header ends; a slice of the same shape is impossible.
+    # The data of a whole file begin after its header; a slice of the same shape is impossible.
     return same and values.offset == whole.offset

@@ -1,4 +1,4 @@
-"""Numbers of CSV with signs that were not declared: decimal commas, separators of thousands."""
+"""Numbers of CSV with signs that were not declared: decimal commas, thousands separators."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ WORDS = {" ": "spaces", "'": "apostrophes", "’": "apostrophes", "_": "undersco
 
 
 def odd_numbers(name: str, cells: Sequence[str], dialect: Any, points: bool) -> Message | None:
-    """Say what to do about numbers that a dialect cannot read; None where cells are no numbers.
+    """Return advice about numbers that a dialect cannot read; None if the cells are not numbers.
 
     Parameters
     ----------
@@ -26,14 +26,14 @@ def odd_numbers(name: str, cells: Sequence[str], dialect: Any, points: bool) -> 
     cells : sequence of str
         Its values, without spaces around them.
     dialect : Dialect
-        How the user said that numbers are written.
+        The notation of numbers that the user declared.
     points : bool
         Whether other columns have decimal points.
 
     Returns
     -------
     Message or None
-        Where one option is beyond doubt, it is the `remedy` among the values of the message.
+        If one option is certainly right, it is the `remedy` among the values of the message.
 
     Examples
     --------
@@ -112,12 +112,12 @@ def _with_points(cells: Sequence[str], dialect: Any, codes: Phrase) -> Message |
 
 
 def _with_commas(cells: Sequence[str], every: Sequence[str], points: bool) -> Message:
-    """Say what to do about commas that are decimal points, or separate thousands, or either."""
+    """Return advice about commas that are decimal points, separate thousands, or may do either."""
     if not any(_are_grouped(every, *signs) for signs in (("", ","), (",", "."), (".", ","))):
         pointed = next((cell for cell in every if "," not in cell and "." in cell), every[0])
         return Message(
-            "holds numbers with commas, such as {example!r}, beside {other!r}: no decimal point "
-            "fits all of them. Write them in one way.",
+            "holds numbers with commas, such as {example!r}, and also {other!r}: no decimal point "
+            "fits all of them. Write all numbers in the same way.",
             example=cells[0],
             other=pointed,
         )
@@ -142,6 +142,6 @@ def _with_commas(cells: Sequence[str], every: Sequence[str], points: bool) -> Me
 
 
 def _are_grouped(cells: Sequence[str], thousands: str, decimal: str) -> bool:
-    """Tell whether these signs let all cells be read."""
+    """Return whether all cells can be read with these signs."""
     form = re.compile(grouped_number(thousands, decimal))
     return all(form.search(cell) for cell in cells)

@@ -12,7 +12,7 @@ from quadlin.data.sources.csv_text import REMEMBERED, Dialect
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """The options of `open_source`, checked; see there."""
+    """The options of `open_source` after their check; see there for their meaning."""
 
     target: Any
     weight: Any
@@ -22,15 +22,15 @@ class OpenOptions:
     levels: Mapping[Any, Sequence[str]] | None
     fill: dict[str, float] | None
     keep: Sequence[Any]
-    categorical_features: Sequence[Any]  # beside text
-    multi_hot: Mapping[Any, str]  # columns of lists, and what separates their labels
+    categorical_features: Sequence[Any]  # in addition to text columns
+    multi_hot: Mapping[Any, str]  # columns of lists, and the separators of their labels
     exclude: Sequence[Any]
     labels: str | Sequence[str] | None
     format: str | None
     n_features: int | None
     zero_based: bool | str
     dialect: Dialect
-    target_apart: bool = False  # y comes as an array of its own, not as a column
+    target_apart: bool = False  # y is a separate array, not a column
 
     @property
     def text(self) -> tuple[Any, ...]:
@@ -43,7 +43,7 @@ class OpenOptions:
             *self.categorical_features,
             *self.multi_hot,
             *({} if self.encoder is None else self.encoder.text),
-            # What is only passed on stays as it is written: 007 is not 7.
+            # Columns that are only passed on stay as they are written: 007 does not become 7.
             *(name for name in self.keep if name not in read),
         )
 
@@ -72,7 +72,7 @@ class OpenOptions:
             )
 
     def written(self, format: str) -> Dialect:
-        """Return how CSV of a format is written."""
+        """Return the dialect of CSV files of a format."""
         if format == "tsv" and self.dialect.delimiter is None:
             return replace(self.dialect, delimiter="\t")
         return self.dialect

@@ -1,4 +1,4 @@
-"""Reading ahead: one thread fetches a few items while the caller works on the one before."""
+"""Reading ahead: a thread fetches a few items while the caller works on the previous one."""
 
 from collections.abc import Iterable, Iterator
 from queue import Empty, Full, Queue
@@ -7,9 +7,9 @@ from time import monotonic
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-DEPTH = 2  # items that wait; more would only take memory
-LAST = 2.0  # seconds that the thread has to end in
-PATIENCE = 0.05  # seconds after which a blocked thread looks whether anybody still wants it
+DEPTH = 2  # items that may wait; more would only take memory
+LAST = 2.0  # seconds that the thread is given to end
+PATIENCE = 0.05  # seconds after which a blocked thread checks whether it should stop
 
 
 def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
@@ -18,14 +18,14 @@ def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
     Parameters
     ----------
     items : iterable
-        Walked in the other thread.
+        Iterated over in the other thread.
     depth : int
-        How many may wait.
+        How many items may wait.
 
     Yields
     ------
     item
-        In order. An error of the other thread is raised here.
+        The items in order. An error in the other thread is raised here.
 
     Examples
     --------
@@ -49,8 +49,8 @@ def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
     finally:
         stop.set()
         end = monotonic() + LAST
-        # Free the place a blocked put waits for; a thread that waits for input that may never come
-        # is left to itself.
+        # Make room for a blocked put, so that the thread can end. A thread that waits for input,
+        # which may never come, is abandoned.
         while thread.is_alive() and monotonic() < end:
             try:
                 queue.get(timeout=PATIENCE)
@@ -64,9 +64,9 @@ def _fetch(items: Iterable[Any], queue: "Queue[tuple[str, Any]]", stop: Event) -
         for item in walk:
             if not _put(queue, ("item", item), stop):
                 return
-            del item  # what the caller has let go of must not live on here
+            del item  # otherwise this thread would keep alive what the caller has released
         _put(queue, ("end", None), stop)
-    except BaseException as error:  # it belongs to the caller
+    except BaseException as error:  # raised in the caller's thread
         _put(queue, ("error", error), stop)
     finally:
         close = getattr(walk, "close", None)  # files are closed by the thread that opened them

@@ -1,4 +1,4 @@
-"""Readers turn pieces of arrays and of tables into numbers."""
+"""Readers, which turn pieces of arrays and of tables into numbers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,8 +43,8 @@ class ArrayReader:
         weight = _vector(piece.weight, piece, "The weight")
         if self.has_target != (y is not None):
             raise SourceError(
-                f"Rows from {piece.where(0)} on come {'without' if self.has_target else 'with'} a "
-                "target, unlike those before. Give a target for all rows or for none."
+                f"Rows from {piece.where(0)} on have {'no' if self.has_target else 'a'} target, "
+                "unlike earlier rows. Give a target for all rows or for none."
             )
         rows = UncheckedRows(X, y, weight, piece)
         bad = rows.bad(self.missing)
@@ -55,7 +55,7 @@ class ArrayReader:
         """Return the rows of a piece as numbers that have not been checked."""
         if piece.X.ndim != 2 or piece.X.shape[1] != len(self.names):
             raise SourceError(
-                f"Rows from {piece.where(0)} on have shape {piece.X.shape}, but those before had "
+                f"Rows from {piece.where(0)} on have shape {piece.X.shape}, but earlier rows had "
                 f"{len(self.names)} features."
             )
         with np.errstate(over="ignore", invalid="ignore"):
@@ -72,13 +72,13 @@ class TableReader:
     columns: tuple[Any, ...]  # the features' input columns
     text: frozenset[Any]  # those that hold text
     dtype: np.dtype
-    target: Any = None  # a column's name; None where y comes apart from the frame or not at all
+    target: Any = None  # a column's name; None if y is a separate array or missing
     weight: Any = None
-    target_apart: bool = False  # the target comes as an array of its own
+    target_apart: bool = False  # the target is a separate array
     encoder: TableEncoder | None = None
     missing: str = "error"
     fill: dict[str, float] | None = None
-    kept_columns: Any = field(default=None, compare=False)  # a frame without rows: what to pass on
+    kept_columns: Any = field(default=None, compare=False)  # an empty frame of what to pass on
     labels: tuple[str, ...] | None = None  # of a target that is text; () until they are known
     separators: Mapping[Any, str] = field(default_factory=dict)  # of columns of lists
 
@@ -94,12 +94,12 @@ class TableReader:
 
     @property
     def sparse(self) -> bool:
-        """Tell whether X is CSR."""
+        """Return whether X is CSR."""
         return self.encoder is not None
 
     @property
     def has_target(self) -> bool:
-        """Tell whether there is a y."""
+        """Return whether there is a target."""
         return self.target is not None or self.target_apart
 
     @property
@@ -146,9 +146,9 @@ class TableReader:
             if levels is None:
                 columns.append(np.ascontiguousarray(next(numbers)))
                 continue
-            positions, new, gone = codes(frame.get_column(name), levels, piece)
+            positions, n_new, n_missing = codes(frame.get_column(name), levels, piece)
             columns.append(positions)
-            counts.unseen.count(name, new, gone, positions)
+            counts.unseen.count(name, n_new, n_missing, positions)
         return replace(chunk, X=self.encoder.joined(columns, n))
 
     def _passed_on(self, frame: nw.DataFrame[Any]) -> Any:
@@ -164,15 +164,15 @@ class TableReader:
         )
 
     def _frame_and_missing(self, piece: Piece) -> tuple[nw.DataFrame[Any], np.ndarray | None]:
-        """Return the frame, and which rows lack a text (None where none does)."""
+        """Return the frame, and which rows have a missing text (None if none has)."""
         frame = nw.from_native(piece.X, eager_only=True)
-        wanted = [*self.columns, *(n for n in (self.target, self.weight) if n is not None)]
+        needed = [*self.columns, *(n for n in (self.target, self.weight) if n is not None)]
         if self.kept_columns is not None:
-            wanted += nw.from_native(self.kept_columns, eager_only=True).columns
-        names = frame.columns  # made anew at each access
-        if gone := sorted(set(wanted) - set(names), key=str):
+            needed += nw.from_native(self.kept_columns, eager_only=True).columns
+        names = frame.columns  # a new list at each access
+        if absent_names := sorted(set(needed) - set(names), key=str):
             raise SourceError(
-                f"Column {gone[0]!r} is not among those of the rows from {piece.where(0)} on: "
+                f"The rows from {piece.where(0)} on have no column {absent_names[0]!r}; they have "
                 f"{shortened(names)}."
             )
         absent: np.ndarray | None = None
@@ -193,10 +193,10 @@ Reader = ArrayReader | TableReader
 def codes(
     column: nw.Series[Any], levels: dict[str, int], piece: Piece
 ) -> tuple[np.ndarray, int, int]:
-    """Return what `codes_of` does, or say where a column cannot be read."""
+    """Return what `codes_of` returns, or raise an error that says where a column is unreadable."""
     try:
         return codes_of(values_of(column), levels)
-    except Exception as error:  # each library has its own
+    except Exception as error:  # each library raises other errors
         raise SourceError(
             f"Column {column.name!r}, from {piece.where(0)} on, has no readable text: "
             f"{first_line(error)}"
@@ -204,28 +204,28 @@ def codes(
 
 
 def _label_codes(column: nw.Series[Any], labels: tuple[str, ...], piece: Piece) -> np.ndarray:
-    """Return the position of each row's label, NaN where there is none.
+    """Return the position of each row's label, NaN if it is missing.
 
-    While the labels are not known yet, all positions are 0.
+    As long as the labels are unknown, all positions are 0.
     """
-    there = ~column.is_null().to_numpy()
+    present = ~column.is_null().to_numpy()
     if not labels:
-        return np.where(there, 0.0, np.nan)
+        return np.where(present, 0.0, np.nan)
     positions, *_ = codes(column, {label: i for i, label in enumerate(labels)}, piece)
-    unknown = there & (positions < 0)
+    unknown = present & (positions < 0)
     if unknown.any():
         row = int(np.flatnonzero(unknown)[0])
         raise SourceError(
             f"The label {column[row]!r} of {piece.where(row)} is not one of {', '.join(labels)}."
         )
-    return np.where(there, positions, np.nan)
+    return np.where(present, positions, np.nan)
 
 
 def _numeric_columns(frame: nw.DataFrame[Any], piece: Piece) -> Callable[[Any], np.ndarray]:
-    """Return what makes a column numbers, with NaN where there are none."""
+    """Return a function that returns a column as numbers, with NaN for missing values."""
     native = frame.to_native()
     arrow = None
-    if hasattr(native, "column_names"):  # Arrow itself takes a third of the time
+    if hasattr(native, "column_names"):  # Arrow itself is three times as fast
         arrow = dict(zip(native.column_names, native.columns, strict=True))
 
     def values(name: Any) -> np.ndarray:
@@ -233,7 +233,7 @@ def _numeric_columns(frame: nw.DataFrame[Any], piece: Piece) -> Callable[[Any], 
             return (
                 _numbers(frame.get_column(name)) if arrow is None else _arrow_numbers(arrow[name])
             )
-        except Exception as error:  # each library has its own
+        except Exception as error:  # each library raises other errors
             raise SourceError(
                 "Column {name!r}, from {where} on, does not hold numbers: {error} Convert it, "
                 "or leave it out of {columns=}.",

@@ -1,4 +1,4 @@
-"""What must be known about a table before its rows can be read: its levels and its means."""
+"""What must be known about a table before its rows can be read: columns, levels and means."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -35,12 +35,12 @@ from quadlin.data.sources.target_labels import LabelLearner
 def table_reader(
     sample: nw.DataFrame[Any], feed: Feed, options: OpenOptions
 ) -> tuple[Feed, TableReader, int | None]:
-    """Decide how a table is read, with a scan of what must be known first.
+    """Decide how a table is read, after a scan for what must be known first.
 
     Parameters
     ----------
     sample : frame
-        With all columns and their dtypes; rows are needed only for columns of Python objects.
+        A frame with all columns and dtypes; only columns of Python objects need rows.
     feed : Feed
         The table.
     options : OpenOptions
@@ -49,14 +49,14 @@ def table_reader(
     Returns
     -------
     feed, reader, rows
-        The feed of the columns in use, how to read it, and the number of rows that are kept where
-        the scan has counted them.
+        The feed of the columns in use, how to read it, and the number of rows that are kept if a
+        scan has counted them.
     """
     title = feed.title
     columns = feature_columns(list(sample.columns), options, title)
-    wanted = [*columns, *(name for name in (options.target, options.weight) if name is not None)]
+    needed = [*columns, *(name for name in (options.target, options.weight) if name is not None)]
     kept_columns = columns_to_keep(sample, options.keep, title)
-    refuse_commas(feed.commas, wanted, title)
+    refuse_commas(feed.commas, needed, title)
     text = text_columns(sample, columns, options, title)
     labels = None
     for role, name in (("target", options.target), ("weight", options.weight)):
@@ -78,7 +78,7 @@ def table_reader(
         labels,
         options.multi_hot if options.encoder is None else options.encoder.separators,
     )
-    feed = feed.only([*dict.fromkeys([*wanted, *options.keep])])
+    feed = feed.only([*dict.fromkeys([*needed, *options.keep])])
     if text and reader.encoder is None and set(options.levels or ()) >= text:
         reader = replace(reader, encoder=_given_encoder(reader, options.levels or {}))
     return _scanned(feed, reader, options)
@@ -87,14 +87,14 @@ def table_reader(
 def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> TableEncoder:
     learner = LevelLearner(reader.columns, [], reader.dtype, separators=reader.separators)
     learner.seen = {
-        # Given levels keep the order they are given in.
+        # Levels keep the order in which the user gave them.
         name: {(i, str(label)) for i, label in enumerate(dict.fromkeys(levels[name]))}
         for name in reader.columns
         if name in reader.text
     }
     learner.present = dict.fromkeys(learner.seen, 0)
     learner.kinds = {name: {kind_of(np.asarray(levels[name]))} for name in learner.seen}
-    learner.rows = 2 * max(len(levels) for levels in learner.seen.values())  # nothing to warn of
+    learner.rows = 2 * max(len(levels) for levels in learner.seen.values())  # prevents warnings
     learner.lists = set(reader.separators)
     try:
         return TableEncoder.of(learner)
@@ -105,7 +105,7 @@ def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> 
 def _scanned(
     feed: Feed, reader: TableReader, options: OpenOptions
 ) -> tuple[Feed, TableReader, int | None]:
-    """Learn labels, levels and means, whichever are not known, in one pass."""
+    """Learn labels, levels and means in one pass, as far as they are unknown."""
     needs_labels = reader.labels == ()
     needs_levels = bool(reader.text) and reader.encoder is None
     needs_means = reader.missing == "mean" and reader.fill is None and bool(reader.numbers)
@@ -122,9 +122,9 @@ def _scanned(
         reader.missing,
         reader.separators,
     )
-    learner.notices_marks = getattr(feed, "format", None) not in ("csv", "tsv")  # looked at before
+    learner.notices_marks = getattr(feed, "format", None) not in ("csv", "tsv")  # noticed before
     means, names = Means(len(reader.numbers)), tuple(map(str, reader.numbers))
-    # Only rows that are kept may teach levels, and any column can drop a row.
+    # Levels are learned only from rows that are kept, and any column can cause a row to be dropped.
     narrow, walk = reader, feed
     if reader.missing == "error":
         text = tuple(name for name in reader.columns if name in learner.seen)
@@ -153,18 +153,18 @@ def _scanned(
 
 
 def _first_row(walk: Feed, name: Any, label: str | None) -> str:
-    """Name the first row whose column has some label, or the first cell that is no number."""
+    """Return the first row with a label of a column, or the first cell that is not a number."""
     for piece in walk.only([name]).pieces(default_rows(1, 0, sparse=False)):
         labels = nw.from_native(piece.X, eager_only=True).get_column(name).cast(nw.String())
-        wanted = [label]
+        sought = [label]
         if label is None:
-            wanted = [each for each in labels.drop_nulls().unique() if not is_number(each)]
-        if not wanted:
+            sought = [cell for cell in labels.drop_nulls().unique() if not is_number(cell)]
+        if not sought:
             continue
-        rows = np.flatnonzero(labels.is_in(wanted).fill_null(value=False).to_numpy())
+        rows = np.flatnonzero(labels.is_in(sought).fill_null(value=False).to_numpy())
         if len(rows):
             return piece.where(int(rows[0])) if label is not None else str(labels[int(rows[0])])
-    return ""  # of a label: the row is gone
+    return ""  # the row of a label was dropped
 
 
 def _learn(learner: LevelLearner, frame: nw.DataFrame[Any]) -> None:
@@ -172,7 +172,7 @@ def _learn(learner: LevelLearner, frame: nw.DataFrame[Any]) -> None:
         learner.add(frame)
     except SourceError:
         raise
-    except Exception as error:  # bytes that are no text, in the words of each library
+    except Exception as error:  # bytes that are not text; each library raises other errors
         raise SourceError(
             "The levels of {names} cannot be read: {error} Leave the column out of {columns=}, "
             "or write it as UTF-8.",

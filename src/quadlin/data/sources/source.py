@@ -1,4 +1,4 @@
-"""What a source of rows is: a feed of pieces, a reader that makes numbers of them, even chunks."""
+"""Sources of rows: a feed of pieces, and a reader that turns them into chunks of equal size."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,31 +28,31 @@ class Source(RowSource):
     Attributes
     ----------
     names : sequence of str
-        Features, after text columns have been encoded ("city=Oslo").
+        The names of the features, after text columns have been encoded ("city=Oslo").
     dtype : dtype
-        Of X: float32 or float64.
+        The dtype of X: float32 or float64.
     rows : int or None
         Number of rows; None if it is unknown before they are read.
     again : bool
         Whether the rows can be read more than once.
     encoder : TableEncoder or None
-        Of the text columns.
+        The encoder of the text columns.
     fields : tuple of arrays
         Positions of the features of each one-hot group.
     sparse : bool
-        Whether X comes as CSR.
+        Whether X is CSR.
     has_target : bool
         Whether chunks have a y.
     fill : dict or None
         What missing numbers are filled with, by column, when ``missing="mean"``.
     dropped : int
-        Rows left out by ``missing="drop"`` in the last pass, or in the current one.
+        Number of rows that ``missing="drop"`` left out in the last or the current pass.
     unseen : dict
-        Rows with a level that the encoder does not know, by column, in the last pass; its
-        attribute `missing` counts missing values of columns that have no level for them.
+        Number of rows with a level that the encoder does not know, by column, in the last pass;
+        its attribute `missing` counts missing values of columns that have no level for them.
     watch : callable or None
-        Called with the number of rows of each chunk once it has been read, and with 0 at the end of
-        a pass over all rows. It is called by the thread that reads, and is not sent to a cluster.
+        Called with the number of rows of each chunk after it has been read, and with 0 at the end
+        of a pass over all rows. The reading thread calls it; it is not sent to a cluster.
     """
 
     feed: Feed
@@ -126,7 +126,7 @@ class Source(RowSource):
 
     @property
     def title(self) -> str:
-        """Return what the rows come from, in a few words."""
+        """Return a short description of where the rows come from."""
         return self.feed.title
 
     @property
@@ -136,7 +136,7 @@ class Source(RowSource):
 
     @property
     def description(self) -> str:
-        """Return one line for people."""
+        """Return a description in one line."""
         rows = "unknown number of" if self.rows is None else f"{self.rows:,}"
         return f"{self.feed.title}, {rows} rows × {len(self.names):,} features"
 
@@ -153,12 +153,12 @@ class Source(RowSource):
         Parameters
         ----------
         count_hint : int
-            How many are wanted; there may be fewer.
+            The number of parts; there may be fewer.
 
         Returns
         -------
         sequence of Source
-            They can be pickled. ``[self]`` where the rows cannot be cut.
+            Sources that can be pickled; ``[self]`` if the rows cannot be cut.
         """
         feeds = self.feed.parts(max(1, int(count_hint)))
         if len(feeds) < 2:
@@ -170,7 +170,7 @@ class Source(RowSource):
         ]
 
     def absorb(self, parts: Any) -> None:
-        """Take over the counts of passes over its parts."""
+        """Add up the counts of passes over its parts."""
         self.counts.clear()
         for part in parts:
             if part is not self:
@@ -198,18 +198,18 @@ class Source(RowSource):
     def _chunks(self) -> Iterator[Chunk]:
         self.counts.clear()
         rows, have, total = self.chunk_rows, 0, 0
-        begun: list[Chunk] = []  # what there is of the next chunk
+        parts: list[Chunk] = []  # of the next chunk
         for piece in self.feed.pieces(rows):
             first = 0
             while first < len(piece):
                 last = min(len(piece), first + rows - have)
-                begun.append(self._read(piece.cut(first, last)))
-                first, have = last, have + begun[-1].X.shape[0]
+                parts.append(self._read(piece.cut(first, last)))
+                first, have = last, have + parts[-1].X.shape[0]
                 if have == rows:
-                    yield _joined(begun)
-                    begun, have, total = [], 0, total + rows
+                    yield _joined(parts)
+                    parts, have, total = [], 0, total + rows
         if have:
-            yield _joined(begun)
+            yield _joined(parts)
         elif self.whole and not total:
             self._refuse_nothing()
 
@@ -242,7 +242,7 @@ class Source(RowSource):
 
 
 def _joined(chunks: list[Chunk]) -> Chunk:
-    """Put pieces of a chunk together; one alone is not copied."""
+    """Join the parts of a chunk; a single part is not copied."""
     kept = [chunk for chunk in chunks if chunk.X.shape[0]]
     if len(kept) == 1:
         return kept[0]
@@ -264,6 +264,6 @@ def _joined(chunks: list[Chunk]) -> Chunk:
 
 
 def default_rows(per_row: float, width: int, sparse: bool) -> int:
-    """Return the rows per chunk: its entries stay in the cache, or outweigh the d-sized results."""
+    """Return the rows per chunk, such that it fits in the cache or outweighs results of size d."""
     entries = max(BLOCK_ELEMENTS, 4 * width) if sparse else BLOCK_ELEMENTS
     return max(1, int(entries / max(per_row, 1)))

@@ -10,9 +10,9 @@ from scipy.sparse import csr_array
 from quadlin.data.columns.errors import SourceError, first_line
 
 BLOCK = 1 << 22  # bytes parsed at once
-LONGEST = 1 << 28  # bytes of a line; what is longer is no text of rows
+LONGEST = 1 << 28  # bytes of a line; a file with longer lines is not text
 ADVICE = {
-    "svmlight": "A line is “target index:value index:value …”, indices rising.",
+    "svmlight": "A line is “target index:value index:value …”, with increasing indices.",
     "libffm": "A line is “target field:index:value …”.",
 }
 
@@ -40,13 +40,13 @@ def whole_lines(handle: Any, limit: int | None) -> Iterator[bytes]:
 
 
 def parsed_block(block: bytes, format: str, path: str, line: int) -> tuple[csr_array, np.ndarray]:
-    """Return the rows and targets of a block of lines, or name the line that cannot be read."""
+    """Return the rows and targets of a block of lines, or refuse a line that cannot be read."""
     parse = _svmlight if format == "svmlight" else _libffm
     try:
         return parse(block)
     except MemoryError:
         raise
-    except Exception:  # look again, line by line, for the one to name
+    except Exception:  # parse line by line to find the one to name
         for text in block.splitlines():
             try:
                 line += len(parse(text + b"\n")[1])
@@ -62,7 +62,7 @@ def parsed_block(block: bytes, format: str, path: str, line: int) -> tuple[csr_a
 def _svmlight(block: bytes) -> tuple[csr_array, np.ndarray]:
     if b"\0" in block:
         raise ValueError("it contains a NUL byte")
-    from sklearn.datasets import load_svmlight_file  # it takes long to import
+    from sklearn.datasets import load_svmlight_file  # slow to import
 
     X, y = load_svmlight_file(BytesIO(block), zero_based=True)
     return csr_array(X), y
@@ -101,9 +101,9 @@ def _triples(entries: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def placed(X: csr_array, width: int | None, base: int, path: str) -> csr_array:
-    """Return rows of `width` features, whose indices count from `base` in the text and now from 0.
+    """Return rows of `width` features with indices from 0; in the text they start at `base`.
 
-    An index of a feature that does not exist is refused. Indices have 32 bits where they suffice.
+    An index of a feature that does not exist is refused. Indices have 32 bits if that is enough.
     """
     indices = X.indices - base
     if X.nnz and indices.min() < 0:

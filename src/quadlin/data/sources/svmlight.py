@@ -1,4 +1,4 @@
-"""Files of svmlight (libsvm) and libffm lines, read in blocks of bytes; packed files as well."""
+"""Files of svmlight (libsvm) and libffm lines, read in blocks of bytes, also if compressed."""
 
 import bz2
 import gzip
@@ -17,7 +17,7 @@ from quadlin.data.sources.files import File, FileSet
 from quadlin.data.sources.readers import ArrayReader
 from quadlin.data.sources.sparse_lines import ADVICE, parsed_block, placed, whole_lines
 
-MOST = 1 << 27  # features, unless the user asks for more: a model of them fills 1 GB per component
+MOST = 1 << 27  # features, unless the user gives more: a model then takes 1 GB per component
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -42,12 +42,12 @@ class LineFeed(Feed):
     title: str
     width: int | None = None
     base: int = 0  # the number of the first feature in the files
-    per_row: float = 64.0  # entries of a row, about
+    per_row: float = 64.0  # average number of entries of a row
     again = ahead = True
 
     @property
     def rows(self) -> int | None:
-        """Return the number of rows, where it is known."""
+        """Return the number of rows, None if it is unknown."""
         rows = [span.rows for span in self.spans]
         return None if None in rows else sum(count or 0 for count in rows)
 
@@ -58,7 +58,7 @@ class LineFeed(Feed):
             yield Piece(X, y, None, span.file.path, span.line, span.start)
 
     def parsed(self) -> Iterator[tuple[Span, np.ndarray, csr_array]]:
-        """Yield each block's span, targets and rows, with indices as they stand in the file."""
+        """Yield each block's span, targets and rows, with the indices of the file."""
         start = self.spans[0].start if self.spans else 0
         for span in self.spans:
             span.file.check()
@@ -73,12 +73,12 @@ class LineFeed(Feed):
             span.file.check()
 
     def parts(self, count: int) -> list["LineFeed"]:
-        """Cut between blocks of lines, where a scan has found them, or between files."""
+        """Cut between blocks of lines if a scan has found them, otherwise between files."""
         sizes = [max(1, span.file.size if span.rows is None else span.rows) for span in self.spans]
         return [replace(self, spans=self.spans[run]) for run in spread(sizes, count)]
 
     def identity(self) -> Any:
-        """Return the files, as they were."""
+        """Return the files as they were when they were opened."""
         files = tuple(dict.fromkeys(span.file for span in self.spans))
         first, last = self.spans[0], self.spans[-1]
         return self.format, files, first.first, last.last, self.width, self.base
@@ -94,9 +94,9 @@ def open_lines(
     files : FileSet
         The files.
     n_features : int or None
-        Number of features; None: the largest index.
+        Number of features. If None, the largest index decides.
     zero_based : bool or "auto"
-        Whether the first feature is number 0; "auto": if 0 occurs in any file.
+        Whether the first feature has index 0; "auto" means yes if 0 occurs in any file.
     missing : str
         What to do with NaN.
 
@@ -126,12 +126,12 @@ def open_lines(
 def open_line_stream(
     handle: Any, format: str, n_features: int | None, zero_based: bool | str, missing: str
 ) -> tuple[Any, ArrayReader]:
-    """Read lines of an open binary file, once; what a scan would find must be given."""
+    """Read the lines of an open binary file once; the user must give what a scan would find."""
     from quadlin.data.sources.iterators import IteratorFeed, Once
 
     if n_features is None or zero_based == "auto":
         raise SourceError(
-            "A {kind} stream is read once. Give {n_features=} and {zero_based=True} or "
+            "A {kind} stream can be read only once. Give {n_features=} and {zero_based=True} or "
             "{zero_based=False}, or save the stream to a file.",
             kind=format,
         )
@@ -151,7 +151,7 @@ def open_line_stream(
 
 @dataclass
 class _Scan:
-    """What a scan of all lines finds."""
+    """What a scan of all lines shows."""
 
     with_fields: bool
     spans: list[Span] = field(default_factory=list)
@@ -176,17 +176,17 @@ class _Scan:
         self.mixed.update(np.unique(fields[(X.data != 0) & (X.data != 1)]).tolist())
         row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))[X.data != 0]
         pairs = np.stack([row, fields[X.data != 0]])
-        values, times = np.unique(pairs, axis=1, return_counts=True)
-        self.mixed.update(np.unique(values[1][times > 1]).tolist())
-        for feature, its in np.unique(np.stack([X.indices, fields]), axis=1).T.tolist():
-            first = self.field_of.setdefault(feature, its)
-            if first != its:
-                self.mixed.update((first, its))
+        values, counts = np.unique(pairs, axis=1, return_counts=True)
+        self.mixed.update(np.unique(values[1][counts > 1]).tolist())
+        for feature, number in np.unique(np.stack([X.indices, fields]), axis=1).T.tolist():
+            first = self.field_of.setdefault(feature, number)
+            if first != number:
+                self.mixed.update((first, number))
 
     def settled(
         self, feed: LineFeed, n_features: int | None, zero_based: bool | str
     ) -> tuple[LineFeed, tuple[np.ndarray, ...]]:
-        """Return the feed with what the scan found, and the fields that are one-hot."""
+        """Return the feed with the results of the scan, and the fields that are one-hot."""
         rows = sum(span.rows or 0 for span in self.spans)
         if not rows:
             raise SourceError(f"{feed.title} holds no rows. At least one is needed.")
@@ -198,14 +198,14 @@ class _Scan:
         width = self.most + 1 - base if n_features is None else int(n_features)
         if width > MOST and n_features is None:
             raise SourceError(
-                "{title}: feature {most} would make a model of {width:,} features. Check that "
-                "line, or give {n_features=} if it is meant.",
+                "{title}: index {most} would make a model of {width:,} features. Check that "
+                "line, or give {n_features=} if this is intended.",
                 title=feed.title,
                 most=self.most,
                 width=width,
             )
         packed = any(span.file.path.endswith(tuple(OPENERS)) for span in feed.spans)
-        # A packed file cannot be entered in its middle.
+        # A compressed file cannot be read from the middle.
         spans = self._files() if packed else [span for span in self.spans if span.rows]
         per_row = self.entries / rows
         feed = replace(feed, spans=tuple(spans), width=width, base=base, per_row=per_row)
@@ -222,15 +222,15 @@ class _Scan:
         return 1
 
     def _one_hot_fields(self, base: int) -> tuple[np.ndarray, ...]:
-        """Return the features of each field that has one feature, with the value 1, per row."""
+        """Return the features of each field with at most one feature per row, of value 1."""
         members: dict[int, list[int]] = {}
-        for feature, its in sorted(self.field_of.items()):
-            if its not in self.mixed:
-                members.setdefault(its, []).append(feature - base)
-        return tuple(np.array(members[its]) for its in sorted(members) if len(members[its]) > 1)
+        for feature, number in sorted(self.field_of.items()):
+            if number not in self.mixed:
+                members.setdefault(number, []).append(feature - base)
+        return tuple(np.array(group) for _, group in sorted(members.items()) if len(group) > 1)
 
     def _refuse_either(self, title: str, width: int) -> None:
-        """Refuse indices that may count from 0 as well as from 1: a guess would shift features."""
+        """Refuse indices that may start at 0 or at 1: a wrong guess would shift the features."""
         if self.least is not None and self.most < width:
             raise SourceError(
                 "{title}: the indices {least} to {most} of {width} features may start at 0 or "

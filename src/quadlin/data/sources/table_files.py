@@ -1,4 +1,4 @@
-"""Parquet, CSV and Arrow files: their schemas made one, their batches read in bounded memory."""
+"""Parquet, CSV and Arrow files: their common schema, and batches read in bounded memory."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,12 +29,12 @@ from quadlin.data.sources.files import File, FileSet
 
 @dataclass(frozen=True)
 class Unit:
-    """What of a file is read: some of its row groups or batches, or all of it."""
+    """The part of a file that is read: some of its row groups or batches, or all of it."""
 
     file: File
     groups: tuple[int, ...] | None = None
     row: int = 0  # number of the first row in the file
-    start: int | None = 0  # and in the whole source, where it is known
+    start: int | None = 0  # and in the whole source, if known
     rows: int | None = None
 
     @property
@@ -52,13 +52,13 @@ class FileFeed(Feed):
     title: str
     columns: tuple[str, ...]
     types: dict[str, Any] | None = None  # of CSV columns
-    dialect: Dialect = field(default_factory=Dialect)  # of CSV files, but for their delimiters
-    commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", and what to do
+    dialect: Dialect = field(default_factory=Dialect)  # of CSV files, except for their delimiters
+    commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", each with advice
     again = ahead = True
 
     @property
     def rows(self) -> int | None:
-        """Return the number of rows, where it is known."""
+        """Return the number of rows, None if it is unknown."""
         rows = [unit.rows for unit in self.units]
         return None if None in rows else sum(count or 0 for count in rows)
 
@@ -83,12 +83,12 @@ class FileFeed(Feed):
         return [replace(self, units=self.units[run]) for run in spread(sizes, count)]
 
     def identity(self) -> Any:
-        """Return the files, as they were."""
+        """Return the files as they were when they were opened."""
         return self.format, self.units, self.columns, self.dialect
 
 
 def _by_file(units: Sequence[Unit]) -> Iterator[Unit]:
-    """Join what is read of the same file, whose head need then be read only once."""
+    """Join the units of the same file, so that its header is read only once."""
     for _, same in groupby(units, lambda unit: unit.file):
         first, *others = same
         groups = [unit.groups for unit in (first, *others) if unit.groups is not None]
@@ -98,7 +98,7 @@ def _by_file(units: Sequence[Unit]) -> Iterator[Unit]:
 def open_files(
     files: FileSet, text: Sequence[Any], dialect: Dialect
 ) -> tuple[nw.DataFrame[Any], FileFeed]:
-    """Look at the schema of each file, and cut them into units.
+    """Read the schema of each file, and cut the files into units.
 
     Parameters
     ----------
@@ -107,14 +107,14 @@ def open_files(
     text : sequence of str
         Columns of CSV files that are text even if they look like numbers.
     dialect : Dialect
-        How CSV files are written.
+        The dialect of CSV files.
 
     Returns
     -------
     sample, feed
-        A frame without rows that has all columns, and the feed.
+        An empty frame with all columns, and the feed.
     """
-    arrow()  # or say how to get it, before anything else
+    arrow()  # if it is missing, say so before anything else
     units, commas = list[Unit](), dict[str, str]()
     noticed: dict[str, dict[str, None]] = {"na": {}, "padded": {}, "grouped": {}}  # in any file
     schemas, start = [], 0 if files.format in ("parquet", "arrow") else None
@@ -153,23 +153,23 @@ def open_files(
 
 
 def _check_names(schema: Any, file: File) -> None:
-    twice = [name for name, times in Counter(schema.names).items() if times > 1]
-    if twice:
-        raise SourceError(f"File {file.path} has two columns named {twice[0]!r}. Rename one.")
+    repeated = [name for name, count in Counter(schema.names).items() if count > 1]
+    if repeated:
+        raise SourceError(f"File {file.path} has two columns named {repeated[0]!r}. Rename one.")
 
 
 def _one_schema(schemas: list[Any], files: FileSet) -> Any:
-    """Return a schema that fits all files: numbers may differ in width, nothing else may."""
+    """Return a schema that fits all files: numbers may differ in width, but nothing else."""
     pa, first = arrow(), schemas[0]
     for schema, file in zip(schemas, files.files, strict=True):
-        mine, theirs = set(first.names), set(schema.names)
-        if mine != theirs:
-            lacking, extra = sorted(mine - theirs), sorted(theirs - mine)
+        expected, names = set(first.names), set(schema.names)
+        if expected != names:
+            lacking, extra = sorted(expected - names), sorted(names - expected)
             differences = [f"lacks {shortened(lacking)}"] * bool(lacking) + [
                 f"has {shortened(extra)}"
             ] * bool(extra)
             raise SourceError(
-                f"File {file.path} has other columns than {files.files[0].path}: it "
+                f"File {file.path} does not have the columns of {files.files[0].path}: it "
                 f"{' and '.join(differences)}. Give files of one table."
             )
     fields = []
@@ -190,14 +190,14 @@ def _one_type(name: str, kinds: list[Any], files: FileSet) -> Any:
     for other, its_file in typed[1:]:
         if _family(other) != _family(kind):
             raise SourceError(
-                f"Column {name!r} holds {kind} in {file.path} but {other} in {its_file.path}. "
+                f"Column {name!r} holds {kind} in {file.path}, but {other} in {its_file.path}. "
                 "Write it with one type."
             )
     same = all(other == kind for other, _ in typed)
     if same or _family(kind) == "text":
         return kind if same else pa.string()
     if all(pa.types.is_signed_integer(other) for other, _ in typed):
-        return pa.int64()  # identifiers may be larger than a float can tell apart
+        return pa.int64()  # identifiers may be too large for a float to represent exactly
     narrow = {str(other) for other, _ in typed} <= {
         "float", "halffloat", "bool", "int8", "int16", "uint8", "uint16"
     }  # fmt: skip
@@ -232,7 +232,7 @@ def _walk_parquet(unit: Unit, feed: FileFeed) -> Iterator[Any]:
     from pyarrow.parquet import ParquetFile
 
     size = max(1, BATCH_ELEMENTS // max(1, len(feed.columns)))
-    # Without these two options a row group's columns are all in memory at once.
+    # Without these two options all columns of a row group are in memory at once.
     with ParquetFile(unit.file.path, buffer_size=BUFFER, pre_buffer=False) as opened:
         groups = list(unit.groups or ())
         for batch in opened.iter_batches(size, row_groups=groups, columns=list(feed.columns)):
@@ -251,14 +251,14 @@ def _look_arrow(file: File) -> tuple[Any, list[tuple[tuple[int, ...] | None, int
 
 def _walk_arrow(unit: Unit, feed: FileFeed) -> Iterator[Any]:
     pa = arrow()
-    # A mapped file would count as memory in use, and kill the process were it cut short.
+    # A mapped file would count as memory in use, and truncating it would kill the process.
     with pa.OSFile(unit.file.path) as handle:
         if unit.groups is None:
             yield from selected(pa.ipc.open_stream(handle), feed.columns)
         else:
             schema = pa.ipc.open_file(handle).schema
-            wanted = sorted(schema.get_field_index(name) for name in feed.columns)
-            options = pa.ipc.IpcReadOptions(included_fields=wanted)
+            positions = sorted(schema.get_field_index(name) for name in feed.columns)
+            options = pa.ipc.IpcReadOptions(included_fields=positions)
             opened = pa.ipc.open_file(handle, options=options)
             yield from selected((opened.get_batch(i) for i in unit.groups), feed.columns)
 

@@ -1,4 +1,4 @@
-"""The labels of a target that is text, and targets that are numbers or names of rows instead."""
+"""The labels of a text target, and the refusal of text that holds numbers or names of rows."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +12,8 @@ from quadlin.data.columns.level_codes import written_numbers
 from quadlin.data.columns.numbers_as_text import is_number
 from quadlin.data.sources.feeds import Piece
 
-MANY_LABELS = 1000  # a text with more values is no label, whatever the user says
-MOST_UNASKED, FEW = 50, 10  # labels of a target that nobody has called one, and always accepted
+MANY_LABELS = 1000  # text with more distinct values is refused, even if the user asks for labels
+MOST_UNASKED, FEW = 50, 10  # most labels without being asked, and a number that is always accepted
 AS_CLASSES = Message(
     " If each value is a class, give {classes}.",
     classes=Phrase('labels="learn"', Option("classify", True)),
@@ -22,19 +22,19 @@ AS_CLASSES = Message(
 
 @dataclass
 class LabelLearner:
-    """Learns the labels of a target that is text from pieces of a table.
+    """Learns the labels of a text target from pieces of a table.
 
-    Unless the user `asked` for classes, a text that is mostly numbers is refused by its first cell
-    that is not, and so is one with a value for every other row.
+    Unless the user `asked` for classes, text that is mostly numbers is refused, with its first cell
+    that is not a number; and so is text with a different value in every second row.
     """
 
     title: str  # of the table, in errors
     target: Any
     asked: bool
     seen: set[str] = field(default_factory=set)
-    rows: int = 0  # whose cell is not missing
+    rows: int = 0  # with a cell that is not missing
     numbers: int = 0
-    word: tuple[str, str] | None = None  # the first cell that is no number, and where it is
+    word: tuple[str, str] | None = None  # the first cell that is not a number, and its row
 
     def add(self, piece: Piece) -> None:
         """Note the labels of some rows."""
@@ -51,14 +51,14 @@ class LabelLearner:
             self.seen.update(distinct)
 
     def labels(self) -> tuple[str, ...]:
-        """Return the labels in their order, or say why the values are not labels."""
+        """Return the sorted labels, or raise an error that says why the values are not labels."""
         many = len(self.seen) > MANY_LABELS
         example = written_numbers(sorted(self.seen))
         if example is not None:
             raise SourceError(
                 f"{self.title}: the target {self.target!r} holds numbers with a currency, a "
-                f"percent sign, brackets, a unit or a long minus, such as {example!r}. Write plain "
-                "numbers."
+                f"percent sign, brackets, a unit or a typographic minus sign, such as {example!r}. "
+                "Write plain numbers."
             )
         if (many or not self.asked) and self.word is not None and 2 * self.numbers > self.rows:
             cell, where = self.word
