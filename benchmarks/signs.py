@@ -41,9 +41,9 @@ def drawn(d: int, k: int, n: int, kind: str, seed: int) -> tuple[np.ndarray, np.
     return X, 1 + X @ rng.standard_normal(d) + (X @ V) ** 2 @ signs - squares
 
 
-def exact(case: tuple[int, int, int, str], seeds: int, few: int, turns: int) -> tuple[int, float]:
+def exact(case: tuple[int, int, int, str], seeds: int, few: int, flips: int) -> tuple[int, float]:
     """Return how many draws were solved, and the passes of a fit."""
-    polish.FEW, polish.TURNS, recovered, passes = few, turns, 0, 0
+    polish.FEW, polish.FLIPS, recovered, passes = few, flips, 0, 0
     for seed in range(seeds):
         X, y = drawn(*case, seed)
         model = FactorizationMachineRegressor(rank=case[1], random_state=0, alpha=0.0).fit(X, y)
@@ -57,9 +57,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=40)
     seeds = parser.parse_args().seeds
     warnings.simplefilter("ignore", ConvergenceWarning)
-    few, turns = polish.FEW, polish.TURNS
-    ways = [(few, turns), (0, turns), (0, 0)]
-    print("features | d | k | rows | exact | passes | one start | passes | no turns | passes")
+    few, flips = polish.FEW, polish.FLIPS
+    ways = [(few, flips), (0, flips), (0, 0)]
+    print("features | d | k | rows | exact | passes | one start | passes | no flips | passes")
     for case in CASES:
         d, k, n, kind = case
         cells = [

@@ -187,7 +187,7 @@ def test_an_interrupted_choice_of_labels_and_counts_keeps_its_best_candidate(mon
     counts = loss == "poisson"
     y = np.round(np.exp(X[:, 2])) if counts else (y > 0).astype(int)
     model = SecondOrderRegressor(loss=loss) if counts else SecondOrderClassifier(pairs=None)
-    interrupted_at(monkeypatch, LogisticSearch, "by_turns", 2)
+    interrupted_at(monkeypatch, LogisticSearch, "alternated", 2)
     with pytest.raises(KeyboardInterrupt, match="last finished step"):
         model.fit(X, y)
     first, last = (record.loss for record in model.history_)

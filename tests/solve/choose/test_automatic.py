@@ -163,8 +163,8 @@ def test_pairs_pay_for_having_been_looked_for(monkeypatch):
     told = search({0: 0.0, D: 0.0}, {0: 1.0 + np.arange(N) % 2, D: 2.0})
     monkeypatch.setattr(told, "best", told.decided)
     squares = np.ones(N)  # 30 rows save the same each: √30 standard errors, log odds of 60
-    assert told.prefers(50.0, squares, 6, looked=50.0)
-    assert not told.prefers(50.0, squares, 6, looked=60.0)
+    assert told.prefers(50.0, squares, 6, log_tried=50.0)
+    assert not told.prefers(50.0, squares, 6, log_tried=60.0)
 
 
 def test_pairs_must_be_no_worse_than_a_rank(monkeypatch):

@@ -18,7 +18,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.penalty_search import maximised
 from quadlin.solve.lowrank.evidence import ColumnGram, RowKernel, Value, log_volume
-from quadlin.solve.lowrank.tangent_gram import Basis, tangent_gram, turned
+from quadlin.solve.lowrank.tangent_gram import Basis, rotated, tangent_gram
 from quadlin.solve.lowrank.types import Options
 
 
@@ -180,11 +180,11 @@ def test_the_evidence_of_features_far_from_zero_is_not_lost_in_rounding(fit_line
 def test_turned_rows_have_what_they_share_in_one_coordinate():
     rng = np.random.default_rng(0)
     A, everywhere = rng.standard_normal((6, 4)), np.array([3.0, -1e8, 0.0, 2.0])
-    T = turned(A, everywhere)
+    T = rotated(A, everywhere)
     np.testing.assert_allclose(T @ T.T, (A + everywhere) @ (A + everywhere).T, rtol=1e-12)
     assert np.abs(T[:, 0]).min() > 0.99e8
     assert np.abs(T[:, 1:]).max() < 10
-    np.testing.assert_array_equal(turned(A, 0 * everywhere), A)
+    np.testing.assert_array_equal(rotated(A, 0 * everywhere), A)
 
 
 def search_of(X, y, weight=None, **parts):

@@ -22,7 +22,7 @@ from quadlin.metrics import degrees_of_freedom, nmse
 from quadlin.solve.lowrank import polish
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
 from quadlin.solve.lowrank.krylov import conjugate_gradients
-from quadlin.solve.lowrank.polish import turned
+from quadlin.solve.lowrank.polish import sign_flipped
 from quadlin.solve.lowrank.tangent import Tangent
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Identity, whitener
@@ -274,13 +274,15 @@ def test_a_component_is_turned_only_where_that_can_help():
         problem = Problem(rows, units, Options(rank=1, psd=psd), rng)
         task = GaussNewton(problem, Identity())
         p = task.point(0.0, np.zeros(5), U, np.array([50.0]))
-        other = turned(task, p)
+        other = sign_flipped(task, p)
         assert (other is None) == psd  # a positive component must not become a negative one
         if other is not None:  # the row of the feature is the same, the sign is not
             M, N = ((q.model.U * q.model.s) @ q.model.U.T for q in (p, other))
             np.testing.assert_allclose(N[0, 1:], M[0, 1:])
             assert other.s[0] < 0
-    assert turned(task, task.point(0.0, np.zeros(5), np.eye(5)[:, :1], np.array([50.0]))) is None
+    assert (
+        sign_flipped(task, task.point(0.0, np.zeros(5), np.eye(5)[:, :1], np.array([50.0]))) is None
+    )
 
 
 def test_conjugate_gradients_stop_at_the_first_iterate_that_gains_enough():

@@ -1,11 +1,11 @@
-"""The fit that chooses rank and penalties by itself: evidence proposes, rows left out must agree.
+"""The fit that chooses rank and penalties: evidence proposes, left-out rows must agree.
 
-Candidates are ridge regression (rank 0), all products (rank d, where a matrix of them fits) and
-low ranks: from a moderate one down or up as long as the evidence rises. All products, whose penalty
-reaches from nothing to ridge regression, are the answer unless something is clearly better. With
+Candidates are ridge regression (rank 0), all products (rank d, if a matrix of them fits in memory)
+and low ranks, from a moderate one down or up as long as the evidence rises. All products, which a
+large penalty turns into ridge regression, are the answer unless something is clearly better. With
 fewer than 100 rows per parameter, rows that are left out one at a time must agree, also on the size
-of the penalties. Where there are more than 40 rows per parameter, a sample of them chooses: it is
-drawn by what the rows hold, so that their order does not matter.
+of the penalties. With more than 40 rows per parameter, a sample of them chooses. The content of the
+rows determines the sample, so their order does not matter.
 """
 
 from dataclasses import replace
@@ -18,24 +18,25 @@ from quadlin.solve.choose.last_fit import Choice, LastFit
 from quadlin.solve.choose.leave_one_out import CLEARLY, surely_less
 from quadlin.solve.choose.linear_choice import MANY_ROWS, LinearChoice
 from quadlin.solve.choose.rank_climb import FIRST_RANK, RankClimb
-from quadlin.solve.choose.residual_spectrum import remainder_beside
+from quadlin.solve.choose.residual_spectrum import remainder_of
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES
 from quadlin.solve.lowrank.polish import OnStep
 from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
 from quadlin.solve.lowrank.types import NO_NOISE
 
-SAMPLE_ROWS, LEAST_RATIO = 20, 2  # rows per parameter that choose as well as all, if these are more
-TIE = 0.1  # of what is closer the lowest rank is taken
+SAMPLE_ROWS = 20  # rows per parameter that choose as well as all rows
+LEAST_RATIO = 2  # of all rows to the sample; with less, all rows choose
+TIE = 0.1  # of log evidence: among candidates that are closer, the lowest rank is chosen
 
 
 class RankSearch(RankClimb, LinearChoice, LastFit):
-    """The way to the candidate of largest evidence."""
+    """The search for the candidate of largest evidence."""
 
     def choice(self, rank: int | None = None, on_step: OnStep = None) -> Choice:
-        """Fit with the penalties, and unless it is given the rank, of largest evidence.
+        """Fit with the penalties of largest evidence, and with the best rank unless it is given.
 
-        Without any penalty where there is no noise. `on_step` is for the driver of the last fit.
+        Without noise there is no penalty. `on_step` is for the driver of the last fit.
         """
         given = None if rank is None else min(rank, self.d)
         k, search = FIRST_RANK if given is None else given, self
@@ -46,19 +47,20 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
                 if search is self or best is None or best.rank <= k:
                     break
                 k = best.rank + 1
-            if best is None:  # more parameters than a matrix holds
+            if best is None:  # more parameters than fit in a matrix
                 best = replace(search.ridge(), rank=given or 0)
         except KeyboardInterrupt:
-            kept = search.best_so_far()
-            if kept is None:
+            choice = search.best_so_far()
+            if choice is None:
                 raise
-            return kept
+            return choice
         return self.fitted(best, search, on_step)
 
     def sampled(self, k: int) -> "RankSearch":
-        """Return a search on as many rows as tell ranks up to k apart: all, where features are few.
+        """Return a search on enough rows to compare ranks up to k: all rows if features are few.
 
-        A penalty is the noise over the variance of a prior, whatever the number of rows.
+        A penalty is the noise over the variance of a prior, so it does not depend on the number of
+        rows.
         """
         size = self.sample_size(k)
         if size >= self.n_rows:
@@ -70,7 +72,7 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         return RankSearch(few, self.units, self.options, round(weight), weight, self.seed)
 
     def sample_size(self, k: int) -> int:
-        """Return how many rows tell ranks up to k apart."""
+        """Return how many rows are enough to compare ranks up to k."""
         size = SAMPLE_ROWS * self.options.dof(self.d, min(k + 1, self.d))
         size = max(size, KERNEL_ROWS + 1)
         few = LEAST_RATIO * size > self.n_rows or self.few_features
@@ -82,44 +84,44 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
             _ = self.products  # one pass, for ridge regression as well
         ridge = self.ridge()
         if ridge.noise <= NO_NOISE and self.n_rows > 2 * (self.d + 1):
-            return ridge  # it predicts all that there is
+            return ridge  # it predicts the target exactly
         most, few = self.most(), self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS)
         products = self.d > 0 and (self.plain or few)  # the matrix n×n is of the plain model
         spectrum = self.spectrum
         dense = spectrum is not None and spectrum.is_dense
         if products and few and (self.few_features or dense or not self.plain):
-            self.candidate(self.d)  # it costs little, and tells the others where to begin
+            self.candidate(self.d)  # it costs little, and gives the other ranks a start
         if most > 0 and not (spectrum is not None and spectrum.is_noise):
             self.climb(self.first_rank(most), most)
         if products and spectrum is not None:
             products = not spectrum.says_nothing
         if products and min(c.noise for c in self.candidates()) > NO_NOISE:
             low = self.by_merit()[0]
-            if self.is_all(low) and self.agree(low, self.sized(ridge)):
+            if self.is_complete(low) and self.agree(low, self.sized(ridge)):
                 return low
             self.candidate(self.d)
         return self.decided()
 
-    def is_all(self, low: Candidate) -> bool:
-        """Tell whether a low rank is there beyond doubt, and all products say no more: two passes.
+    def is_complete(self, low: Candidate) -> bool:
+        """Return whether a low rank is certain, and all products would add nothing: two passes.
 
-        Then all products need not be tried: their matrix takes n·d⁴/4, and this n·d².
+        Then all products need not be tried: their matrix takes n·d⁴/4 operations, this check n·d².
         """
         ridge, d, model = self.ridge(), self.d, low.model
         if model is None or low.evidence < ridge.evidence + CERTAIN:
             return False
         by_columns = d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS) and self.plain
         if self.few_features or not by_columns or not isinstance(ridge.gram, TangentGram):
-            return False  # they cost little, or are not tried
-        left = remainder_beside(self.rows, model, self.units, ridge.gram, self.weight)
-        return left.says_nothing(low.noise)
+            return False  # all products cost little, or are not tried
+        remainder = remainder_of(self.rows, model, self.units, ridge.gram, self.weight)
+        return remainder.says_nothing(low.noise)
 
     def decided(self) -> Candidate:
-        """Return the low rank that is clearly better than none by evidence and by rows left out.
+        """Return the low rank that is clearly better than none by evidence and by left-out rows.
 
-        Otherwise ridge regression or all products, whichever predicts rows left out better. The
-        evidence believes that the noise is Gaussian and the model true; a few extreme rows may
-        carry a quadratic part that says nothing about the others.
+        Otherwise return ridge regression or all products, whichever predicts left-out rows better.
+        The evidence assumes that the noise is Gaussian and the model true, but a few extreme rows
+        may cause a quadratic part that says nothing about the other rows.
         """
         if min(c.noise for c in self.candidates()) <= NO_NOISE:
             return self.by_merit()[0]
@@ -134,18 +136,18 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         return linear or self.better_linear(*self.linear_candidates)
 
     def need_no_check(self, candidate: Candidate) -> bool:
-        """Tell whether rows are many for a low rank and for all products.
+        """Return whether there are many rows per parameter of a low rank and of all products.
 
-        With fewer, left-out rows may ask for products with penalties far from the evidence's.
-        Labels and counts keep the rule that they were measured with: many for the low rank.
+        With fewer, left-out rows may prefer products with penalties far from those of the evidence.
+        Labels and counts keep the rule of their benchmarks: many rows for the low rank are enough.
         """
         products = self.tried.get(self.d) if self.options.loss == "squared" else None
         return self.many_rows(candidate) and (products is None or self.many_rows(products))
 
     def ahead_of_products(self, candidate: Candidate) -> bool:
-        """Tell whether a low rank is beyond doubt the better of it and all products.
+        """Return whether a low rank is certainly better than all products.
 
-        Then rows left out need not be predicted by all products, which costs more than the rest.
+        Then all products need not predict left-out rows, which would cost more than the rest.
         """
         products = self.tried.get(self.d)
         if products is None:
@@ -156,14 +158,14 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         return self.agree(candidate, self.sized(self.ridge()))
 
     def prefers(
-        self, merit: float, squares: np.ndarray, parameters: int, looked: float = 0.0
+        self, merit: float, squares: np.ndarray, parameters: int, log_tried: float = 0.0
     ) -> bool:
-        """Tell whether pairs are clearly better than no structure, and no worse than a low rank.
+        """Return whether pairs are clearly better than no structure, and no worse than a low rank.
 
-        `merit` is their log evidence less what they must have in advance, `squares` are the ωe² of
-        rows left out, and `looked` is the log of the number of products they were chosen among.
-        With many features ranks are not tried: the pairs leave nothing that looks like one. With
-        many rows as well the pairs need not be compared.
+        `merit` is the log evidence of the pairs less the advantage that they must have, `squares`
+        are the ωe² of left-out rows, and `log_tried` is the log of the number of products that the
+        pairs were chosen from. With many features ranks are not tried, since the pairs leave
+        nothing that looks like a low rank. With many rows as well, pairs need no comparison.
         """
         if self.sample_size(FIRST_RANK) < self.n_rows:
             return True
@@ -179,27 +181,27 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
             chosen = self.sized(ridge) if behind else self.decided()
         least = chosen.merit if 0 < chosen.rank < self.d else self.least
         many = self.n_rows >= MANY_ROWS * parameters and self.many_rows(chosen)
-        return merit >= least and (many or self.confirmed(squares, chosen, looked))
+        return merit >= least and (many or self.confirmed(squares, chosen, log_tried))
 
     def agree(self, candidate: Candidate, linear: Candidate) -> bool:
-        """Tell whether rows left out one at a time are predicted well enough for a low rank."""
+        """Return whether a low rank predicts rows that are left out one at a time well enough."""
         ridge = linear if linear.rank == 0 else self.ridge()
         if self.surely_better(candidate, ridge, linear):
             return True
         return self.confirmed(self.left_out_squares(candidate), linear)
 
-    def confirmed(self, squares: np.ndarray, other: Candidate, looked: float = 0.0) -> bool:
-        """Tell whether rows left out agree to a structure, which has these errors.
+    def confirmed(self, squares: np.ndarray, other: Candidate, log_tried: float = 0.0) -> bool:
+        """Return whether left-out rows confirm a structure with these squared errors.
 
-        It is no worse than what else would be taken, which may have more parameters, and surely
-        better than ridge regression, which has fewer.
+        It must be no worse than the alternative, which may have more parameters, and surely better
+        than ridge regression, which has fewer.
         """
         ridge = other if other.rank == 0 else self.ridge()
         no_worse = float(squares.sum()) <= self.left_out(other) * self.weight
-        return no_worse and surely_less(squares, self.left_out_squares(ridge), CLEARLY + looked)
+        return no_worse and surely_less(squares, self.left_out_squares(ridge), CLEARLY + log_tried)
 
     def by_merit(self) -> list[Candidate]:
-        """Return the candidates, the best first; of those that tie with it, the lowest rank."""
+        """Return the candidates, the best first; of several that tie, the lowest rank first."""
         top = max(c.merit for c in self.candidates())
         return sorted(
             self.candidates(),

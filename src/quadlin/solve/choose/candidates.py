@@ -1,7 +1,7 @@
-"""What the evidence compares: ranks, each with its best penalties and a fit that is good enough.
+"""The candidates whose evidence is compared: ranks, each with its best penalties and a rough fit.
 
-With few features all of it comes from one pass (`ProductGram`), else each rank takes passes of its
-own, started from a neighbour.
+With few features one pass is enough for all ranks (`ProductGram`). Otherwise each rank takes passes
+of its own, and starts from a neighbouring rank.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,24 +27,24 @@ from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram, product_k
 from quadlin.solve.lowrank.types import Options, Problem, Solution, finished
 from quadlin.solve.lowrank.whitening import Covariance, Whitener, whitener
 
-CHEAP_COLUMNS = 1000  # as many products are a small matrix
-KERNEL_ROWS = 1500  # up to which all products are tried where they outnumber the rows
-KERNEL_START = 250  # rows that find penalties to begin with
+CHEAP_COLUMNS = 1000  # products whose matrix is small
+KERNEL_ROWS = 1500  # most rows for which all products are tried if they outnumber the rows
+KERNEL_START = 250  # rows that give the first penalties
 ROUNDS, SETTLED = 3, 0.5  # of fit and penalties, and the change of log α that ends them
-NOTHING = 0.5  # parameters of M that the rows determine: there is none
-BEHIND = 20.0  # of log evidence: what other penalties do not make up for
+NOTHING = 0.5  # parameters of M that the rows determine; with fewer, there is no M
+BEHIND = 20.0  # difference of log evidence that other penalties cannot make up for
 CERTAIN = 100.0  # log odds that leave no doubt
 LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
-LOOSE_ERROR = 0.005  # of a statistical error: what is left to gain is worth less than 1 in evidence
-BEGIN = 0.2  # α₂/n to begin with: about that of a component that just stands out of the noise
-FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α₁/n, α₂/n likewise
-NO_PENALTY = -25.0  # log α₁/n where there is no noise, far below the others
-NEAR = 10.0  # penalties that are nearest to the same power of it share a whitener
+LOOSE_ERROR = 0.005  # of a statistical error: a better fit would gain less than 1 in evidence
+BEGIN = 0.2  # first α₂/n: about that of a component that barely stands out from the noise
+FIRST, SECOND = (-9.0, -5.0, -2.0, 0.0, 2.0), (-9.0, -5.0, -2.0, 1.0)  # log α₁/n and log α₂/n
+NO_PENALTY = -25.0  # log α₁/n without noise, far below the others
+NEAR = 10.0  # penalties that round to the same power of it share a whitener
 
 
 @dataclass
 class Candidates:
-    """The candidates so far, and the fits that they came from."""
+    """The candidates so far, and the fits that they come from."""
 
     rows: Rows
     units: Units
@@ -54,17 +54,19 @@ class Candidates:
     seed: int
     tried: dict[int, Candidate | None] = field(default_factory=dict)
     squares: dict[tuple[int, Alpha], np.ndarray] = field(default_factory=dict)  # of rows left out
-    sized_alpha: dict[tuple[int, Alpha], Alpha] = field(default_factory=dict)  # that these ask for
-    expected: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of rows left out
-    least_expected: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # of any size
-    empty: set[tuple[int, Alpha]] = field(default_factory=set)  # without M, but for rounding
+    sized_alpha: dict[tuple[int, Alpha], Alpha] = field(default_factory=dict)  # best for them
+    expected: dict[tuple[int, Alpha], float] = field(
+        default_factory=dict
+    )  # errors of left-out rows
+    least_expected: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # over all sizes
+    empty: set[tuple[int, Alpha]] = field(default_factory=set)  # without M, except for rounding
     latest: Candidate | None = None  # a low rank whose penalties may not have settled yet
-    begun: Model | None = None  # of a rank from which lower ones begin
+    draft: Model | None = None  # a model whose leading components are the start of lower ranks
     sizes: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of its components
     white: Whitener | None = None
-    white_ridge: float = 0.0  # that the whitener was made for
-    reached: float = -inf  # log evidence of something else
-    thorough: bool = True  # whether the last fit begins at many points
+    white_ridge: float = 0.0  # the ridge that the whitener was made for
+    reached: float = -inf  # log evidence of a rival outside this search
+    thorough: bool = True  # whether the last fit starts from many points
 
     def __post_init__(self) -> None:
         options = self.options
@@ -76,7 +78,7 @@ class Candidates:
 
     @cached_property
     def products(self) -> ProductGram | None:
-        """Take the pass that all ranks of few features need; None where features are many."""
+        """Return the sums of all products, from one pass, if features are few; otherwise None."""
         if not self.few_features:
             return None
         gram = Exact(self.rows, self.units, EXACT_COLUMNS, linear=False).gram
@@ -84,7 +86,7 @@ class Candidates:
 
     @cached_property
     def landscapes(self) -> Penalised | None:
-        """Return fits of few features whose parts are tied: steps from a neighbour may be stuck."""
+        """Return fits of few features with tied parts: steps from a neighbour may get stuck."""
         if self.plain or not 0 < self.d <= FEW or not self.options.polish:
             return None
         counts = self.n_rows, self.weight
@@ -92,20 +94,20 @@ class Candidates:
 
     @cached_property
     def features(self) -> TangentGram:
-        """Return the linear model without M, the products of all features: one pass for all."""
+        """Return the linear model without M, from the products of all features: one pass."""
         U = namespace(self.units.scale).reshape(self.units.scale[:0], (self.d, 0))
-        if "products" in self.__dict__:  # all products are known, or else nobody asked for them
+        if "products" in self.__dict__:  # they have been computed already
             return self.linear_model(U)
         return tangent_gram(self.rows, self.units, self.options, U)
 
     @property
     def covariance(self) -> Covariance | None:
-        """Return Σ of the features; None where parts are tied, so that their sums are others."""
+        """Return Σ of the features; None if parts are tied, since the sums then differ."""
         return self.features.covariance(self.units) if self.plain and not self.by_rows else None
 
     @property
     def by_rows(self) -> bool:
-        """Tell whether a matrix of the features is larger than one of the rows, and not needed."""
+        """Return whether a matrix of the rows is smaller than one of the features, and enough."""
         return self.plain and self.d > max(EXACT_COLUMNS, self.n_rows)
 
     def linear_model(self, U: Array) -> TangentGram:
@@ -115,11 +117,11 @@ class Candidates:
         return self.products.tangent(self.products.rho[:, None] * to_numpy(U))
 
     def candidates(self) -> list[Candidate]:
-        """Return what was tried."""
+        """Return the candidates that have been tried."""
         return [c for c in self.tried.values() if c is not None]
 
     def candidate(self, k: int) -> Candidate | None:
-        """Return a rank with its best penalties, or None where no matrix of it fits."""
+        """Return a rank with its best penalties, or None if its matrix is too large."""
         if k not in self.tried:
             ways = {0: self.ridge, self.d: self.all_products}
             self.tried[k] = ways[k]() if k in ways else self.low_rank(k)
@@ -137,16 +139,16 @@ class Candidates:
         return ridge
 
     def all_products(self) -> Candidate | None:
-        """Return ridge regression on all products, by the smaller of two matrices."""
+        """Return ridge regression on all products, from the smaller of two matrices."""
         d, xp = self.d, namespace(self.units.scale)
         starts = [(log(self.ridge().alpha[0] / self.weight) - 1, second) for second in SECOND]
         if d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS):
             U = xp.eye(d, dtype=self.units.scale.dtype, device=self.units.scale.device)
             gram = self.linear_model(U)
             linear, low = gram.centred(self.weight), self.best_low_rank()
-            groups, behind = len(linear.sizes), None  # without w, that of M alone
+            groups, behind = len(linear.sizes), None  # without w, only that of M
             near, least = (self.ridge().alpha[0], BEGIN * self.weight), self.reached
-            if low is not None:  # the same |M|² by more parameters
+            if low is not None:  # the same |M|² from more parameters
                 near = low.alpha[0], low.alpha[1] * gram.basis.size / low.parameters
                 least = max(least, low.evidence)
             if least > -inf:
@@ -157,7 +159,7 @@ class Candidates:
             return None
         kernel, Z = product_kernel(self.rows, self.units, self.n_rows, self.weight)
         if self.n_rows > KERNEL_START:
-            # Which rows begin is told by the rows themselves, not by their order.
+            # The content of the rows, not their order, determines which rows come first.
             direction = np.random.default_rng(self.seed).standard_normal(d)
             key = np.sin(1e3 * (to_numpy(Z) @ direction))
             few = kernel.some(np.argsort(key)[:KERNEL_START])
@@ -173,7 +175,7 @@ class Candidates:
         return max(low, key=lambda c: c.evidence, default=None)
 
     def extended(self, k: int, alpha: Alpha) -> Model | None:
-        """Return the next lower rank, extended by what its residual asks for, with few features."""
+        """Return the next lower rank, extended to fit its residual; None with many features."""
         low = [c.model for c in self.candidates() if c.rank < k and c.model is not None]
         if (gram := self.products) is None or not low:
             return None
@@ -181,16 +183,16 @@ class Candidates:
         return gram.model(gram.extended(gram.of(lower, alpha), k, alpha), alpha)
 
     def low_rank(self, k: int) -> Candidate:
-        """Fit a low rank, from two sides where the first penalty may hide products of levels."""
+        """Fit a low rank; twice if the first penalty may hide products of levels."""
         (model, alpha), rival = self.start(k), self.best_low_rank()
-        ways = [self.by_turns(k, model, alpha)]
-        hidden = rival is None and ways[0].evidence < self.ridge().evidence + CERTAIN
+        fits = [self.alternated(k, model, alpha)]
+        hidden = rival is None and fits[0].evidence < self.ridge().evidence + CERTAIN
         if hidden and not self.few_features and not to_numpy(self.units.free).any():
-            ways.append(self.by_turns(k, None, (alpha[0], alpha[1] / 10)))
-        return max(ways, key=lambda c: c.evidence)
+            fits.append(self.alternated(k, None, (alpha[0], alpha[1] / 10)))
+        return max(fits, key=lambda c: c.evidence)
 
-    def by_turns(self, k: int, model: Model | None, alpha: Alpha) -> Candidate:
-        """Fit a low rank and find its penalties, by turns."""
+    def alternated(self, k: int, model: Model | None, alpha: Alpha) -> Candidate:
+        """Fit a low rank and find its penalties, alternately."""
         model = self.extended(k, alpha) if model is None else model
         options, rival = self.loose(k), self.best_low_rank()
         more = (BEGIN, BEGIN / 50) if model is None or rival is None else ()
@@ -203,16 +205,16 @@ class Candidates:
             best = maximised(gram, [begin, *([*begin[:-1], log(second)] for second in more)])
             candidate = self.latest = self.noted(k, best, model, tangent)
             alpha, more = candidate.alpha, ()
-            if candidate.key in self.empty:  # no need to fit M again: about this is left of it
-                left = float(np.exp(before[-1] - best.log_alpha[-1]))
-                return replace(candidate, model=replace(model, s=left * model.s))
+            if candidate.key in self.empty:  # M need not be fitted again: this much of it remains
+                factor = float(np.exp(before[-1] - best.log_alpha[-1]))
+                return replace(candidate, model=replace(model, s=factor * model.s))
             settled = np.max(np.abs(best.log_alpha - before)) <= SETTLED
             if settled or (rival is not None and candidate.evidence < rival.evidence - BEHIND):
                 break
         return candidate
 
     def loose(self, k: int) -> Options:
-        """Return the options of a fit of a rank whose evidence is compared."""
+        """Return the options of a rough fit of a rank, whose evidence is compared."""
         dof = self.options.dof(self.d, k)
         tol = max(LOOSE_TOL, self.options.tol, LOOSE_ERROR * dof / self.n_rows)
         return replace(self.options, rank=k, tol=tol, max_iter=LOOSE_STEPS)
@@ -240,7 +242,7 @@ class Candidates:
     def noted(
         self, k: int, best: Evidence, model: Model | None, gram: TangentGram | RowKernel
     ) -> Candidate:
-        """Return a candidate, its evidence less what the volume of rank-k matrices costs."""
+        """Return a candidate; its evidence is reduced for the volume of rank-k matrices."""
         share = float(best.determined[-1]) / (self.d * k - k * (k - 1) // 2) if k else 0.0
         cost = share * log_volume(self.d, k)
         alpha = float(np.exp(best.log_alpha[0])), float(np.exp(best.log_alpha[-1]))
@@ -252,27 +254,27 @@ class Candidates:
         return Candidate(k, best.log_evidence - cost, alpha, best.noise, gram, model)
 
     def start(self, k: int) -> tuple[Model | None, Alpha]:
-        """Return a model and penalties to begin with: those of the next higher rank, if any."""
+        """Return a first model and first penalties: those of the next higher rank, if any."""
         low = [c for c in self.candidates() if 0 < c.rank < self.d]
         higher = min((c for c in low if c.rank > k), key=lambda c: c.rank, default=None)
         if higher is not None and higher.model is not None:
-            first, second = higher.alpha  # the same |M|² by fewer parameters
+            first, second = higher.alpha  # the same |M|² from fewer parameters
             return with_rank(higher.model, k), (first, second * k / higher.rank)
         if low:
             return None, max(low, key=lambda c: c.rank).alpha
-        ends = self.tried.get(self.d) or self.ridge()
-        second = ends.alpha[1] / self.weight if ends.rank else inf
+        linear = self.tried.get(self.d) or self.ridge()
+        second = linear.alpha[1] / self.weight if linear.rank else inf
         second = min(max(second, BEGIN / 50), BEGIN)
-        begun = self.begun
-        model = None if begun is None or begun.s.shape[0] < k else with_rank(begun, k)
-        return model, (max(ends.alpha[0], 1e-8 * self.weight), second * self.weight)
+        draft = self.draft
+        model = None if draft is None or draft.s.shape[0] < k else with_rank(draft, k)
+        return model, (max(linear.alpha[0], 1e-8 * self.weight), second * self.weight)
 
     def fit(
         self, options: Options, warm: Model | None, on_step: OnStep = None
     ) -> tuple[Solution, Whitener]:
         """Fit a rank with given penalties."""
         rng, ridge = np.random.default_rng(self.seed), options.alpha[0] / self.weight
-        if ridge > 0:  # the same for penalties of the same size, whatever was fitted before
+        if ridge > 0:  # rounded, so that earlier fits do not matter
             ridge = NEAR ** round(log(ridge, NEAR))
         if self.white is None or ridge != self.white_ridge:
             args = (self.rows, self.units, options.whiten, ridge, rng, self.covariance)

@@ -1,7 +1,7 @@
-"""How much to fit: the rank and the penalties as given, by evidence, or by rows held out.
+"""The rank and the penalties: as given, by evidence, or by held-out rows.
 
-The evidence decides wherever the parameters of a rank fit into a matrix. Beyond that, a fifth of
-the rows is held out to compare ranks and a few penalties.
+The evidence decides if the parameters of a rank fit in a matrix. Otherwise a fifth of the rows is
+held out to compare ranks and a few penalties.
 """
 
 from dataclasses import replace
@@ -21,10 +21,10 @@ from quadlin.solve.lowrank.row_hash import counted_once
 from quadlin.solve.lowrank.types import Automatic, Options, Plan, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened
 
-PENALTIES = (0.0, 0.02, 0.2)  # of the weight, for M: none, and about what noise asks for
-RIDGES = (0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0)  # of the weight, for w of few rows per feature
+PENALTIES = (0.0, 0.02, 0.2)  # of the weight, for M: none, and about what noise requires
+RIDGES = (0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0)  # of the weight, for w with few rows per feature
 FEW_ROWS = 10  # per feature
-FEWEST = 3  # rows that evidence, or rows held out, can be found from
+FEWEST = 3  # rows that evidence, or a held-out part, can be computed from
 
 
 def fit_choosing(
@@ -35,9 +35,9 @@ def fit_choosing(
     surveyed: Survey | None = None,
     search: RankSearch | None = None,
 ) -> tuple[FitState, Options]:
-    """Fit rows that can be read again; also return the options with what was chosen.
+    """Fit rows that can be read again; also return the options with the chosen values.
 
-    `search` is a search of the same rows that was begun before; each distinct row counts once.
+    `search` is an earlier search on the same rows, in which each distinct row counts once.
     """
     surveyed = survey(rows) if surveyed is None else surveyed
     automatic, options = plan.automatic, plan.options
@@ -68,7 +68,7 @@ def fit_choosing(
 def _by_evidence(
     rows: Rows, plan: Plan, on_step: OnState, surveyed: Survey, search: RankSearch
 ) -> tuple[FitState | None, Options]:
-    """Return the fit of largest evidence; None where rows held out prefer a higher rank."""
+    """Return the fit of largest evidence; None if held-out rows prefer a higher rank."""
     units = search.units
 
     def state(solution: Solution, options: Options, white: Whitener) -> FitState:
@@ -77,12 +77,12 @@ def _by_evidence(
     watch = None if on_step is None else lambda s: on_step(state(s, plan.options, Identity()))
     given = None if plan.automatic.rank else plan.options.rank
     choice = search.choice(given, watch)
-    # From rows that count once on average back to the weights that were given.
+    # The search counts each row once on average; this converts back to the given weights.
     share = search.n_rows / surveyed.features.weight
     first, second = choice.options.alpha
     options = replace(choice.options, alpha=(first / share, second / share))
-    ended = given is not None or choice.solution.status is Status.interrupted
-    if not ended and at_limit(options.rank, units, options, search.n_rows):
+    decided = given is not None or choice.solution.status is Status.interrupted
+    if not decided and at_limit(options.rank, units, options, search.n_rows):
         higher = _held_out(rows, units, plan, surveyed, options)
         if higher.rank > options.rank:
             return None, higher
@@ -91,10 +91,10 @@ def _by_evidence(
 
 
 def _for_too_few(options: Options, automatic: Automatic, weight: float) -> Options:
-    """Return options for rows that are too few to choose from: little more than the mean.
+    """Return options for too few rows to choose anything, which fit little more than the mean.
 
-    Namely rank 0, or the given rank, with a penalty that leaves little else unless these few rows
-    are repeated many times.
+    They are rank 0, or the given rank, with a penalty that leaves little but the mean unless these
+    few rows are repeated many times.
     """
     penalty = min(weight, 4 / weight)
     penalised = automatic.alpha and options.polish
@@ -106,11 +106,11 @@ def _for_too_few(options: Options, automatic: Automatic, weight: float) -> Optio
 
 
 def search_of(rows: Rows, units: Units, plan: Plan, surveyed: Survey) -> RankSearch:
-    """Return a search in which each different row counts once on average: a pass.
+    """Return a search in which each distinct row counts once on average, after one pass.
 
-    That holds however often rows are repeated and whatever the scale of the weights: repeating a
-    row does not make its noise better known. Repeated rows are one row with their total weight, so
-    they are left out together.
+    This does not depend on repetitions or on the scale of the weights: repeating a row tells
+    nothing more about its noise. Repeated rows are one row with their total weight, so they are
+    left out together.
     """
     n_rows, once = counted_once(rows, units, surveyed.tally.counting)
     share = n_rows / surveyed.features.weight
@@ -121,13 +121,13 @@ def search_of(rows: Rows, units: Units, plan: Plan, surveyed: Survey) -> RankSea
 
 
 def fits(units: Units, options: Options, rank: int | None) -> bool:
-    """Tell whether the parameters of the rank, or those of a linear model, fit into a matrix."""
+    """Return whether the parameters of the rank, or of a linear model, fit in a matrix."""
     d = int(units.scale.shape[0])
     return options.dof(d, rank or 0) <= EXACT_COLUMNS
 
 
 def few_enough(rows: Rows, units: Units, options: Options, n_rows: int) -> bool:
-    """Tell whether a matrix with a row and a column for each row tells the penalty of w."""
+    """Return whether the penalty of w can be computed from a matrix of the rows (n, n)."""
     d, entries = int(units.scale.shape[0]), rows.engine.source.entries
     plain = options.fit_linear and options.fit_intercept and options.loss == "squared"
     dense = entries is None or 2 * entries >= n_rows * d
@@ -135,9 +135,9 @@ def few_enough(rows: Rows, units: Units, options: Options, n_rows: int) -> bool:
 
 
 def at_limit(rank: int, units: Units, options: Options, n_rows: int) -> bool:
-    """Tell whether a higher rank may be better, but its parameters do not fit into a matrix.
+    """Return whether a higher rank may be better, but its parameters do not fit in a matrix.
 
-    Rows held out must be enough to try one.
+    There must be enough held-out rows to try one.
     """
     d = int(units.scale.shape[0])
     dof = options.dof(d, rank + 1)
@@ -147,7 +147,7 @@ def at_limit(rank: int, units: Units, options: Options, n_rows: int) -> bool:
 def _held_out(
     rows: Rows, units: Units, plan: Plan, surveyed: Survey, evident: Options | None = None
 ) -> Options:
-    """Choose on rows held out; what the evidence chose tells the penalty of w."""
+    """Choose on held-out rows; the penalty of w is that of the evidence, if given."""
     weight, d, options = surveyed.features.weight, int(units.scale.shape[0]), plan.options
     held_out = HeldOut(rows, units, options, weight, np.random.default_rng(plan.seed))
     rank, alpha, penalised = options.rank, options.alpha, plan.automatic.alpha and options.polish

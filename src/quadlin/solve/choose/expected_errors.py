@@ -1,15 +1,15 @@
-r"""How large the errors of rows left out are about, before any pass over them.
+r"""An estimate of the errors of left-out rows, without a pass over them.
 
 They are :math:`e_i = r_i/(1 - h_i)`, and :math:`e_i^2` is about :math:`\sigma^2/(1 - h_i)`, whose
-mean is least where all leverages h are the same. So rows left out have no smaller errors but by
-chance than those of the mean leverage (generalised cross-validation),
+mean is smallest if all leverages h are equal. So, except by chance, the errors of left-out rows are
+at least those with the mean leverage (generalised cross-validation),
 
 .. math:: \frac{1}{n} \sum_i \omega_i r_i^2 \Big/ \Big(1 - \frac{1}{n} \sum_i h_i\Big)^2
 
-which the products of columns tell. For multiples f of the ridge it takes the eigenvalues of
-:math:`B = R^{-1/2} \Phi^\top \Omega \Phi R^{-1/2}`, and of its eigenvectors their products with
-:math:`b = R^{-1/2} \Phi^\top \Omega y` only. A tridiagonal T that is similar to B, with b as its
-first axis, tells both, for a quarter of the work that eigenvectors take.
+which follow from the products of columns. Multiples f of the ridge need the eigenvalues of
+:math:`B = R^{-1/2} \Phi^\top \Omega \Phi R^{-1/2}`, and only the products of its eigenvectors with
+:math:`b = R^{-1/2} \Phi^\top \Omega y`. A tridiagonal T that is similar to B, with b as its first
+axis, gives both, for a quarter of the work that eigenvectors take.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ from quadlin.solve.lowrank.evidence import Evidence, RowKernel, Value
 from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.tangent_gram import TangentGram
 
-LARGEST_LEVERAGE = 1 - 1e-9  # a row that alone decides a parameter: its error is unbounded
-SMALLEST_RIDGE = 1e-12  # of the weight: below, it does not matter, but rounding of A / R does
+LARGEST_LEVERAGE = 1 - 1e-9  # a row that alone determines a parameter has an unbounded error
+SMALLEST_RIDGE = 1e-12  # of the weight: a smaller ridge does not matter, but rounding of A / R does
 
 
 def ridge_of(gram: TangentGram, alpha: Alpha, weight: float) -> np.ndarray:
-    """Return the ridge of each parameter but the intercept."""
+    """Return the ridge of each parameter except the intercept."""
     ridge = gram.penalty(alpha)[int(gram.options.fit_intercept) :]
     return np.asarray(np.maximum(ridge, SMALLEST_RIDGE * weight))
 
 
 def expected_error(at: Evidence | Value, weight: float, intercept: bool | int) -> float | None:
-    """Return the e² that is expected at some penalties; None where it is not known."""
+    """Return the expected e² at some penalties; None if it cannot be computed."""
     if at.squares is None:
         return None
     return float(_expected(at.squares, float(at.determined.sum()) + intercept, weight))
@@ -43,7 +43,7 @@ def expected_error(at: Evidence | Value, weight: float, intercept: bool | int) -
 def expected_errors(
     gram: TangentGram | RowKernel, alpha: Alpha, weight: float, factors: Sequence[float]
 ) -> np.ndarray:
-    """Return the e² that is expected for each multiple of the penalties: no pass, O(p³), O(n³)."""
+    """Return the expected e² for each multiple of the penalties: no pass, O(p³) or O(n³)."""
     times = np.asarray(factors, dtype=float)
     intercept = isinstance(gram, RowKernel) or gram.options.fit_intercept
     linear = gram if isinstance(gram, RowKernel) else gram.centred(weight)
@@ -69,16 +69,16 @@ def expected_errors(
 def _resolved(
     B: np.ndarray, b: np.ndarray, factors: np.ndarray
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return the eigenvalues of B, and (B + f)⁻¹b for some f, in axes of which b is the first."""
+    """Return the eigenvalues of B, and (B + f)⁻¹b for each f, in axes whose first is b."""
     if not len(b):
         return b, [b for _ in factors]
     with one_blas_thread():
-        diagonal, beside = _tridiagonal(B, b)
-        values = eigvalsh_tridiagonal(diagonal, beside)
+        diagonal, off_diagonal = _tridiagonal(B, b)
+        values = eigvalsh_tridiagonal(diagonal, off_diagonal)
     diagonal = diagonal + 2 * max(0.0, -float(values.min()))  # rounding leaves none below zero
     values = np.maximum(values, 0.0)
     band, first = np.zeros((2, len(b))), np.linalg.norm(b) * np.eye(len(b), 1)[:, 0]
-    band[1, :-1], solved = beside, []
+    band[1, :-1], solved = off_diagonal, []
     for factor in factors:
         band[0] = diagonal + factor
         solved.append(solveh_banded(band, first, lower=True, check_finite=False))
@@ -93,7 +93,7 @@ def _expected(
 
 
 def _tridiagonal(B: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the diagonal of QᵀBQ and what is beside it, with b along the first column of Q."""
+    """Return the diagonal of QᵀBQ and its subdiagonal, with b along the first column of Q."""
     sign = 1.0 if b[0] >= 0 else -1.0
     mirror = b.copy()
     mirror[0] += sign * float(np.linalg.norm(b))  # Householder: b becomes −sign|b|e₁
@@ -105,5 +105,5 @@ def _tridiagonal(B: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if len(b) == 1:
         return np.diag(B).copy(), np.zeros(0)
     work = int(dsytrd_lwork(len(b), lower=1)[0])
-    _, diagonal, beside, *_ = dsytrd(B, lower=1, lwork=work)
-    return diagonal, beside
+    _, diagonal, off_diagonal, *_ = dsytrd(B, lower=1, lwork=work)
+    return diagonal, off_diagonal

@@ -1,4 +1,4 @@
-"""The last fit: the best candidate of a search, fitted to the end, or as far as Ctrl-C let it."""
+"""The last fit: the best candidate of a search, fitted until it converges or Ctrl-C stops it."""
 
 from dataclasses import dataclass, replace
 
@@ -31,15 +31,15 @@ class Choice:
 
 
 class LastFit(Candidates):
-    """Candidates of which the best is fitted to the end."""
+    """Candidates, the best of which is fitted until it converges."""
 
     def fitted(self, best: Candidate, search: Candidates, on_step: OnStep = None) -> Choice:
-        """Fit the best candidate of a search to the end; without noise, without penalty."""
+        """Fit the best candidate of a search until it converges; without noise, with no penalty."""
         alpha, warm = best.alpha, best.model
         if best.noise <= NO_NOISE:
             alpha = (0.0, 0.0)
         elif best.rank in (0, self.d) and self.plain:
-            gram = best.gram if search is self else None  # else that of a sample
+            gram = best.gram if search is self else None  # otherwise it is that of a sample
             gram = self.features if gram is None and best.rank == 0 else gram
             sums = gram.of_products(self.units) if isinstance(gram, TangentGram) else None
             exact = Exact(self.rows, self.units, self.n_rows, best.rank == 0, sums)
@@ -48,7 +48,7 @@ class LastFit(Candidates):
         if 0 < best.rank < self.d:
             many = self.best_of_many(options) or search.followed(options)
             warm = many or self.by_newton(options, warm) or warm
-        elif best.rank and warm is None:  # parts are tied: steps may be stuck far from the optimum
+        elif best.rank and warm is None:  # parts are tied: steps may get stuck
             warm = search.followed(options)
         if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
             solution, white = self.fit(options, warm, on_step)
@@ -61,9 +61,9 @@ class LastFit(Candidates):
         return Choice(options, solution, white)
 
     def best_so_far(self) -> Choice | None:
-        """Return the best candidate of an interrupted search, without a pass; None without any.
+        """Return the best candidate of an interrupted search, without a pass; None if none has one.
 
-        The model of a low rank is the one that its evidence was computed at, and that of ridge
+        The model of a low rank is the one at which its evidence was computed, and that of ridge
         regression comes from its sums; all products would take another pass.
         """
         tried = [*self.candidates(), *([self.latest] if self.latest is not None else [])]
@@ -73,8 +73,8 @@ class LastFit(Candidates):
             return None
         best, model = max(fitted, key=lambda pair: pair[0].merit)
         unit, walks = self.units.target.scale**2, self.rows.walks
-        begun = Record(0, walks, self.units.target.power * unit)
-        history = (begun, Record(1, walks, best.noise * unit))
+        start = Record(0, walks, self.units.target.power * unit)
+        history = (start, Record(1, walks, best.noise * unit))
         solution = Solution(model, self.units, Status.interrupted, history)
         chosen = replace(self.options, rank=best.rank, alpha=best.alpha)
         return Choice(chosen, solution, self.white or Identity())
@@ -92,15 +92,15 @@ class LastFit(Candidates):
         return replace(constant_model(units, 0, float(beta[0])), w=w)
 
     def best_of_many(self, options: Options) -> Model | None:
-        """Return the best of many optima for the last fit to begin at; None if it need not."""
+        """Return the best of many optima as a start of the last fit; None if one is enough."""
         if not self.thorough or self.products is None:
             return None
         return best_start(self.problem(options), self.products.gram)
 
     def by_newton(self, options: Options, near: Model | None) -> Model | None:
-        """Return the optimum near a model by Newton's method; None where other steps are as quick.
+        """Return the optimum near a model by Newton's method; None if other steps are as fast.
 
-        With few rows per parameter conjugate gradients creep along directions that are flat.
+        With few rows per parameter, conjugate gradients are slow along flat directions.
         """
         dof = self.options.dof(self.d, options.rank)
         if near is None or min(options.alpha) <= 0 or self.n_rows > NEWTON_ROWS * dof:

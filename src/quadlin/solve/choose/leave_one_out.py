@@ -6,19 +6,19 @@ error
 .. math:: e_i = \frac{r_i}{1 - h_i}, \quad h_i = \omega_i \varphi_i^\top A^{-1} \varphi_i, \quad
           A = \Phi^\top \Omega \Phi + R
 
-from its residual r and its leverage h. That is exact for ridge regression and for all products.
-For a low rank it is so on the tangent space, whose directions were chosen with the row at hand: a
-little too small then, but it tells where a few extreme rows carry the fit.
+from its residual r and its leverage h. This is exact for ridge regression and for all products.
+For a low rank it is exact on the tangent space; but the row took part in the choice of that space,
+so the error is a little too small. It still shows whether a few extreme rows dominate the fit.
 
-With the eigenvectors of :math:`R^{-1/2} \Phi^\top \Omega \Phi R^{-1/2}` the same pass tells the
+With the eigenvectors of :math:`R^{-1/2} \Phi^\top \Omega \Phi R^{-1/2}` the same pass gives the
 errors for all multiples of the ridge.
 
-Bounds take a fraction of that work, O(npm) in place of O(np²). As :math:`h = \omega |A^{-1/2}
+Bounds take a fraction of that work, O(npm) instead of O(np²). As :math:`h = \omega |A^{-1/2}
 \varphi|^2`, the mean of the squares of the products of φ with m random directions
 :math:`A^{-1/2} g` is :math:`\tilde h = h \chi^2_m/m`, and the error is bounded by
-:math:`r/(1 - \tilde h - 3 \tilde h^2)`. Where leverages are small, the errors
-of these estimates cancel in a sum, which is off by √(2/mp) only; a large leverage, by which one row
-may dominate a sum, is doubled. With many rows, such bounds are enough to confirm a low rank.
+:math:`r/(1 - \tilde h - 3 \tilde h^2)`. If leverages are small, the errors of these estimates
+cancel in a sum, which is off by only √(2/mp); a large leverage, with which one row may dominate a
+sum, is doubled. With many rows, such bounds are enough to confirm a low rank.
 """
 
 from collections.abc import Sequence
@@ -40,20 +40,20 @@ from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram, chunk_parts, columns
 from quadlin.solve.lowrank.types import Options
 
-MOST = 0.99  # of the rows, beyond which none counts for more
+MOST = 0.99  # quantile to which the gains of extreme rows are clipped
 BEYOND_DOUBT = 4.0  # standard errors
-CLEARLY = 3.0  # log odds, 20 to 1: by which a structure must be better than ridge regression
-LIKELY = 2.0  # of products beside a ridge and of a ridge beside the mean: one standard error
-BLOCK = 128  # columns at a time of a triangular matrix, whose zeros are not multiplied
+CLEARLY = 3.0  # log odds, 20 to 1, by which a structure must be better than ridge regression
+LIKELY = 2.0  # log odds of products over a ridge, or a ridge over the mean: one standard error
+BLOCK = 128  # columns of a triangular matrix multiplied at a time, without its zeros
 DIRECTIONS = 48  # m
-MORE = 3.0  # h̃² that is added to h̃: a leverage of .6 is larger than that in one of 1,000 draws
-LEAST_COLUMNS = 4 * DIRECTIONS  # from which on bounds cost less than what they bound
-LEAST_ROWS = 7  # per column: with fewer, leverages are too large for bounds to say much
+MORE = 3.0  # times h̃², added to h̃: a leverage of .6 exceeds the sum in one of 1,000 draws
+LEAST_COLUMNS = 4 * DIRECTIONS  # with fewer, bounds cost as much as the errors themselves
+LEAST_ROWS = 7  # per column: with fewer, leverages are too large for useful bounds
 
 
 @dataclass(frozen=True)
 class Inverses:
-    """A⁻¹ = Q diag(s) Qᵀ for each multiple of the ridge, and what it makes of the target."""
+    """A⁻¹ = Q diag(s) Qᵀ for each multiple of the ridge, and the coefficients that it gives."""
 
     units: Units
     options: Options
@@ -61,7 +61,7 @@ class Inverses:
     Q: Array  # (p, p)
     s: Array | None  # (p, f); None if Q is upper triangular and s is 1
     beta: Array  # (p, f), A⁻¹ΦᵀΩy
-    mean: Array  # (p + 1,), of the columns and of y, where there is an intercept, else 0
+    mean: Array  # (p + 1,), of the columns and of y if there is an intercept, otherwise 0
     share: float  # of the intercept in the leverage of a row of weight 1
 
     @classmethod
@@ -73,7 +73,7 @@ class Inverses:
         s: np.ndarray | None,
         beta: np.ndarray,
     ) -> "Inverses":
-        """Return the inverses with the means that an intercept takes off columns."""
+        """Return the inverses with the means that an intercept removes from the columns."""
         first, total = gram.options.fit_intercept, gram.products[0, 0]
         mean = gram.products[0, 1:] / total if first else np.zeros(len(gram.products))
         Q, beta, mean = (moved(a, units.scale) for a in (Q, beta, mean))
@@ -103,7 +103,7 @@ def _row_parts(chunk: Chunk, at: Inverses) -> tuple[np.ndarray, ...]:
 
 def _parts_of(chunk: Chunk, at: Inverses) -> tuple[Array, Array, Array]:
     A = columns(chunk, at.units, at.options, at.basis)[:, 1:]
-    A -= at.mean  # they are ours
+    A -= at.mean  # a new array, which may be changed
     xp = namespace(A)
     weight = xp.ones_like(A[:, :1])
     if chunk.weight is not None:
@@ -136,7 +136,7 @@ def left_out_error(
 ) -> float:
     """Return the mean squared error of rows left out one at a time: one pass, O(np²).
 
-    It is that of `left_out_squares`, without a number per row.
+    It is the mean of `left_out_squares`, without keeping a number per row.
     """
     return float(rows.reduce(_left_out, inverses_of(units, gram, alpha, weight))) / weight
 
@@ -149,11 +149,11 @@ def _left_out(chunk: Chunk, at: Inverses) -> float:
 def inverses_of(
     units: Units, gram: TangentGram, alpha: Alpha, weight: float, factors: Sequence[float] = (1.0,)
 ) -> Inverses:
-    """Return A⁻¹ for some multiples of the penalties of w and M, for several by eigenvectors."""
+    """Return A⁻¹ for some multiples of the penalties of w and M; several need eigenvectors."""
     linear, ridge = gram.centred(weight), ridge_of(gram, alpha, weight)
     Q, s = None, None
     with one_blas_thread():
-        if len(factors) == 1 and len(ridge):  # LAPACK knows no empty matrix
+        if len(factors) == 1 and len(ridge):  # LAPACK refuses an empty matrix
             Q = _inverse_root(linear.products, factors[0] * ridge)
         if Q is None:
             Q, s = _eigen_inverses(linear.products, ridge, factors)
@@ -162,7 +162,7 @@ def inverses_of(
 
 
 def inverses_of_mean(units: Units, gram: TangentGram) -> Inverses:
-    """Return what predicts each row by the mean of the others, or by zero without an intercept."""
+    """Return inverses that predict each row by the mean of the others, or 0 without intercept."""
     p = len(gram.products) - 1 - gram.options.fit_intercept
     return Inverses.of(units, gram, np.zeros((p, 0)), np.zeros((0, 1)), np.zeros((p, 1)))
 
@@ -170,9 +170,9 @@ def inverses_of_mean(units: Units, gram: TangentGram) -> Inverses:
 def bounds_of_squares(
     rows: Rows, units: Units, gram: TangentGram, alpha: Alpha, weight: float, seed: int
 ) -> np.ndarray | None:
-    """Return bounds of ωe² of each row of positive weight, from below and from above, (n, 2).
+    """Return lower and upper bounds of ωe² of each row of positive weight, (n, 2).
 
-    One pass; None where rounding of large columns is more than the ridge.
+    One pass. None if the rounding errors of large columns exceed the ridge.
     """
     linear = gram.centred(weight)
     A = linear.products + np.diag(ridge_of(gram, alpha, weight))
@@ -186,15 +186,15 @@ def bounds_of_squares(
         beta = cho_solve(L, linear.right, check_finite=False)[:, None]
     mean_of = np.full((DIRECTIONS, 1), 1 / DIRECTIONS)
     omega, residual, leverage = residuals(rows, Inverses.of(units, gram, Q, mean_of, beta))
-    left = 1 - np.minimum(leverage + MORE * leverage**2, LARGEST_LEVERAGE)
+    freedom = 1 - np.minimum(leverage + MORE * leverage**2, LARGEST_LEVERAGE)
     squares = omega * residual**2
-    return np.hstack([squares, squares / left**2])
+    return np.hstack([squares, squares / freedom**2])
 
 
 def _inverse_root(products: np.ndarray, ridge: np.ndarray) -> np.ndarray | None:
-    """Return Q, upper triangular, with A⁻¹ = QQᵀ, A the products with a ridge.
+    """Return an upper triangular Q with A⁻¹ = QQᵀ, where A is the products plus the ridge.
 
-    None where rounding of large columns is more than the ridge.
+    None if the rounding errors of large columns exceed the ridge.
     """
     try:
         L = cho_factor(products + np.diag(ridge), lower=True)[0]
@@ -206,27 +206,27 @@ def _inverse_root(products: np.ndarray, ridge: np.ndarray) -> np.ndarray | None:
 def _eigen_inverses(
     products: np.ndarray, ridge: np.ndarray, factors: Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return Q and s for some multiples of the ridge, a column of s each."""
+    """Return Q and s for some multiples of the ridge, one column of s for each."""
     root = 1 / np.sqrt(ridge)
     values, V = np.linalg.eigh(root[:, None] * products * root)
     return root[:, None] * V, 1 / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
 
 
 def surely_less(squares: np.ndarray, others: np.ndarray, log_odds: float = CLEARLY) -> bool:
-    """Tell whether a model is surely better than another at predicting rows left out.
+    """Return whether a model is surely better than another at predicting left-out rows.
 
     With Gaussian noise, log odds of G for a model mean that it lowers the sum of squares by √(G/2)
-    standard errors. If a few rows carry most of that sum, they say little about new rows, and less
-    than the evidence believes: a single row reaches one standard error.
+    standard errors. If a few rows contribute most of that sum, they say less about new rows than
+    the evidence assumes: a single row cannot gain more than one standard error.
     """
     saved = others - squares
     return float(saved.sum()) > sqrt(log_odds / 2) * float(np.linalg.norm(saved))
 
 
 def mostly_less(squares: np.ndarray, others: np.ndarray) -> bool:
-    """Tell whether a model is beyond doubt better for all rows but a few.
+    """Return whether a model is certainly better for all but a few rows.
 
-    The gains and losses of the most extreme rows are clipped to those of others.
+    The gains and losses of the most extreme rows are clipped to those of other rows.
     """
     saved = others - squares
     most = float(np.quantile(np.abs(saved), MOST))
@@ -237,9 +237,9 @@ def mostly_less(squares: np.ndarray, others: np.ndarray) -> bool:
 def left_out_squares_by_rows(
     kernel: RowKernel, alpha: Alpha, factors: Sequence[float] = (1.0,)
 ) -> np.ndarray:
-    """Return the same from the products of rows: O(n³), for several factors by eigenvectors."""
-    solved, left = residuals_by_rows(kernel, alpha, factors)
-    return np.asarray((solved / left) ** 2)
+    """Return ωe² from the products of rows: O(n³); several factors need eigenvectors."""
+    residual, freedom = residuals_by_rows(kernel, alpha, factors)
+    return np.asarray((residual / freedom) ** 2)
 
 
 def residuals_by_rows(
@@ -247,17 +247,17 @@ def residuals_by_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return √ω r and 1 − h of each row, (n, f), from the products of rows.
 
-    The intercept adds each row's share of all weight to its leverage.
+    The intercept adds each row's share of the total weight to its leverage.
     """
     K, y = kernel.summed(alpha), kernel.y
     with one_blas_thread():
         L = factored(K / factors[0] + np.eye(len(y))) if len(factors) == 1 else None
         if L is not None:
             inverse = dpotri(L, lower=1)[0]
-            solved = cho_solve((L, True), y, check_finite=False)[:, None]
-            left = np.diag(inverse)[:, None]
+            residual = cho_solve((L, True), y, check_finite=False)[:, None]
+            freedom = np.diag(inverse)[:, None]
         else:
             values, V = np.linalg.eigh(K)
             s = np.asarray(factors) / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
-            solved, left = V @ (s * (V.T @ y)[:, None]), (V * V) @ s
-    return solved, np.maximum(left - kernel.shares[:, None], 1 - LARGEST_LEVERAGE)
+            residual, freedom = V @ (s * (V.T @ y)[:, None]), (V * V) @ s
+    return residual, np.maximum(freedom - kernel.shares[:, None], 1 - LARGEST_LEVERAGE)

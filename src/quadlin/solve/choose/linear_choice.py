@@ -2,8 +2,8 @@
 
 They are one family: as the penalty of M grows from zero to infinity, all products become ridge
 regression, and as that of w grows, ridge regression becomes the mean. Each step away from the mean
-must lower the errors of rows left out by more than one standard error; otherwise a few rows carry
-it, and it says nothing about the others.
+must lower the errors of left-out rows by more than one standard error. Otherwise it rests on a few
+rows, and says nothing about the others.
 """
 
 from collections.abc import Iterator
@@ -32,26 +32,26 @@ from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.tangent_gram import Candidate
 from quadlin.solve.lowrank.types import NO_NOISE
 
-MANY_ROWS = 100  # per parameter: with so many no few rows carry a fit
-AGAINST = 6.0  # rows' worth of error that products must save where the evidence prefers a ridge
-SHRINK = np.exp((0.0, 1.2, 2.5, 4.0, 5.5)).tolist()  # factors on the penalty of M, until it is sure
-WORTH = 0.99  # of the error of rows left out: what another size of the penalties must reach
-SLOPE = 1e-4  # a smaller share of the error that a step saves may be rounding
+MANY_ROWS = 100  # per parameter: with so many, a fit cannot rest on a few rows
+AGAINST = 6.0  # rows' worth of error that products must save if the evidence prefers a ridge
+SHRINK = np.exp((0.0, 1.2, 2.5, 4.0, 5.5)).tolist()  # factors on the penalty of M, in turn
+WORTH = 0.99  # of the error of left-out rows: what another size of the penalties must reach
+SLOPE = 1e-4  # if a step saves a smaller share of the error, that may be rounding
 CLOSE = 0.7  # log odds, 2 to 1, by which the best of smaller penalties must beat larger ones
-WEAK = 0.9  # of the variance is left: so little a few gross errors in the target may explain
-CHECKED_ROWS = 200_000  # of more a few gross errors do not matter, and errors of all take space
-CONSTANT = 1e9  # α₁/n that leaves the mean of the target
-FACTORS = np.exp(np.arange(-12.0, 5.0)).tolist()  # on the penalties of largest evidence, tried
-CHEAP_EIGENVECTORS = 700  # columns, or rows, up to which factors on penalties are tried
+WEAK = 0.9  # remaining share of the variance: a few gross errors in the target may explain the rest
+CHECKED_ROWS = 200_000  # with more, a few gross errors do not matter, and all errors take space
+CONSTANT = 1e9  # α₁/n that leaves only the mean of the target
+FACTORS = np.exp(np.arange(-12.0, 5.0)).tolist()  # that are tried on the penalties of the evidence
+CHEAP_EIGENVECTORS = 700  # most columns, or rows, for which factors on penalties are tried
 
 
 def leaves_mean(alpha: Alpha, weight: float) -> bool:
-    """Tell whether penalties that were chosen for rows of this weight leave only a constant."""
-    return alpha[0] >= 1e-3 * CONSTANT * weight  # information of labels is less than their weight
+    """Return whether penalties that were chosen for rows of this weight leave only a constant."""
+    return alpha[0] >= 1e-3 * CONSTANT * weight  # labels hold less information than their weight
 
 
 class LinearChoice(Candidates):
-    """The choice between the mean, ridge regression and all products, by rows that are left out."""
+    """The choice between the mean, ridge regression and all products, by left-out rows."""
 
     def left_out(self, candidate: Candidate) -> float:
         """Return the mean squared error of rows left out one at a time."""
@@ -75,20 +75,20 @@ class LinearChoice(Candidates):
         return left_out_squares(self.rows, inverses)
 
     def is_cheap(self, candidate: Candidate) -> bool:
-        """Tell whether other penalties may be tried."""
+        """Return whether other penalties may be tried."""
         gram = candidate.gram
         size = len(gram.y) if isinstance(gram, RowKernel) else candidate.parameters
         return size <= CHEAP_EIGENVECTORS
 
     def is_ridge(self, products: Candidate) -> bool:
-        """Tell whether the penalty of M leaves nothing but ridge regression of all products."""
+        """Return whether the penalty of M reduces all products to ridge regression."""
         return products.key in self.empty and self.options.loss == "squared"
 
     def is_behind(self, products: Candidate, error: float) -> bool:
-        """Tell whether all products predict rows left out worse than by some mean squared error.
+        """Return whether all products predict left-out rows with more than some mean squared error.
 
-        With any size of their penalties that would be tried. This takes no pass: their errors are
-        smaller than expected only by chance.
+        This must hold for any size of their penalties that would be tried. It takes no pass: the
+        errors are smaller than expected only by chance.
         """
         if self.options.loss != "squared":
             return False  # errors are deviances
@@ -99,7 +99,7 @@ class LinearChoice(Candidates):
             if not self.is_cheap(products) and key in self.expected:
                 self.least_expected[key] = self.expected[key]
             elif not self.is_cheap(products) and isinstance(products.gram, RowKernel):
-                return False  # the errors themselves take no more
+                return False  # the errors themselves cost no more
             else:
                 factors = FACTORS if self.is_cheap(products) else [1.0]
                 args = (products.gram, products.alpha, self.weight, factors)
@@ -107,10 +107,10 @@ class LinearChoice(Candidates):
         return sure * self.least_expected[key] > error
 
     def surely_better(self, candidate: Candidate, ridge: Candidate, other: Candidate) -> bool:
-        """Tell whether bounds of the errors of rows left out confirm a low rank: a quick pass.
+        """Return whether bounds of the errors of left-out rows confirm a low rank: a quick pass.
 
         Then it is no worse than another candidate, and surely better than ridge regression. False
-        if bounds do not suffice, or cost as much as the errors.
+        if the bounds are not tight enough, or cost as much as the errors.
         """
         gram, p = candidate.gram, candidate.parameters
         if isinstance(gram, RowKernel) or p < LEAST_COLUMNS or self.n_rows < LEAST_ROWS * p:
@@ -147,18 +147,18 @@ class LinearChoice(Candidates):
     def shrunk(self, products: Candidate) -> Iterator[Candidate]:
         """Yield all products with larger and larger penalties of M, up to ridge regression.
 
-        A few rows may carry what a large M saves, and most of them what a small one does.
+        The gain of a large M may come from a few rows, that of a small one from most rows.
         """
         first, second = products.alpha
         for factor in SHRINK if self.is_cheap(products) else SHRINK[:1]:
             yield replace(products, alpha=(first, factor * second))
 
     def or_mean(self, ridge: Candidate) -> Candidate:
-        """Return ridge regression, or the mean where a few rows carry all that it predicts.
+        """Return ridge regression, or the mean if ridge regression rests on a few rows only.
 
-        Such a line says nothing about other rows, and may be far off where they are extreme. A line
-        that all rows but a few ask for is kept. With many rows only gross errors in the target can
-        carry a line, and only one that explains next to nothing.
+        Such a line says nothing about other rows, and may be far off if they are extreme. A line
+        that suits all but a few rows is kept. With many rows only gross errors in the target can
+        produce such a line, and only one that explains next to nothing.
         """
         if self.many_rows(ridge) and (ridge.noise < WEAK or self.n_rows > CHECKED_ROWS):
             return ridge
@@ -168,7 +168,7 @@ class LinearChoice(Candidates):
         return ridge if sure else mean
 
     def given(self, k: int) -> Candidate | None:
-        """Return a rank that is given, with the penalties that it would be chosen with."""
+        """Return a given rank with its best penalties."""
         candidate = self.candidate(k)
         if candidate is None or self.is_exact(candidate):
             return candidate
@@ -177,17 +177,18 @@ class LinearChoice(Candidates):
         return self.or_mean(candidate) if k == 0 else candidate
 
     def is_exact(self, candidate: Candidate) -> bool:
-        """Tell whether nothing is left, which as many parameters as rows would always achieve."""
+        """Return whether the fit is exact, although it has fewer parameters than rows."""
         return candidate.noise <= NO_NOISE and self.n_rows > candidate.parameters
 
     def many_rows(self, candidate: Candidate) -> bool:
-        """Tell whether there are so many rows that the evidence needs no check."""
+        """Return whether there are so many rows that the evidence needs no check."""
         return self.n_rows >= MANY_ROWS * candidate.parameters
 
     def sized(self, candidate: Candidate) -> Candidate:
-        """Return the candidate with penalties of the size that rows left out ask for.
+        """Return the candidate with penalties of the size that predicts left-out rows best.
 
-        That of largest evidence, unless the nearest multiple of it downhill predicts them better.
+        The penalties are those of largest evidence, unless the nearest multiple of them, going
+        downhill, predicts left-out rows better.
         """
         if not self.is_cheap(candidate):
             return candidate
@@ -202,24 +203,24 @@ class LinearChoice(Candidates):
 
 
 def size_of(squares: np.ndarray, evidence: int) -> int:
-    """Return which of rising penalties predict rows left out best, their errors one column each.
+    """Return which of rising penalties predict left-out rows best; column i has their errors.
 
-    A better one beyond a hill is more often chance than not, and so is a smaller penalty that few
-    rows ask for.
+    A better penalty beyond a hill is usually chance, and so is a smaller one that only few rows
+    prefer.
     """
     errors = squares.sum(axis=0)
     best = downhill(errors, evidence)
     if errors[best] >= WORTH * errors[evidence]:
         return evidence
-    larger = range(evidence, best, -1)  # none where the best is larger than the evidence's
+    larger = range(evidence, best, -1)  # empty if the best is larger than that of the evidence
     close = (i for i in larger if not surely_less(squares[:, best], squares[:, i], CLOSE))
     return next(close, best)
 
 
 def downhill(values: np.ndarray, start: int) -> int:
-    """Return where a walk ends that begins somewhere and goes on to smaller values next to it.
+    """Return where a walk ends that moves from `start` to smaller neighbouring values.
 
-    It does not cross a plain, on which rounding alone would lead it.
+    It does not cross a plateau, where only rounding would lead it.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""The posterior of penalties: their mean, and the evidence of a model with all of them.
+"""The posterior of penalties: their mean, and the evidence of a model over all of them.
 
-The penalty of largest evidence is one point of a wide hill where rows are few, and often its edge:
-rows that can be separated have evidence for ever smaller penalties. The mean of log α over the
-hill predicts better, and models are compared by what all their penalties make of the rows.
+If rows are few, the penalty of largest evidence is one point of a wide hill, and often its edge:
+the evidence of separable rows rises as penalties shrink. The mean of log α over the hill predicts
+better, and models are compared by their evidence over all penalties.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 
 from quadlin.solve.lowrank.exact import Alpha
 
-FEW_POINTS, FAR = 5, 10.0  # and log evidence, after which a walk that is behind is given up
+FEW_POINTS, FAR = 5, 10.0  # after so many points, a walk that is so far behind in evidence ends
 DEPTH = 6.0  # of log evidence below the peak, where the hill ends
 LEAST, MOST = (-14.0, -9.0), 3.5  # log(α/N): the range of α₁ and α₂
 TAIL = 0.5  # per unit of log variance beyond the widest prior, as in the tail of Cauchy's law
@@ -26,18 +26,18 @@ Point = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Lattice:
-    """The penalties that are looked at."""
+    """The penalties that are tried."""
 
-    weight: float  # N, that penalties are measured by
-    widest: Alpha  # below which a prior is wider than one expects
+    weight: float  # N, the unit of the penalties
+    widest: Alpha  # below which a prior is wider than expected
     step: float  # of log α
     most_points: int
-    scores: int = 1  # how many functions share the prior, each of which may turn out too wide
+    scores: int = 1  # how many functions share the prior, each of which may be too wide
 
 
 @dataclass(frozen=True)
 class PenaltyPosterior:
-    """Where the posterior of log α has its mean, and the log evidence of all penalties together."""
+    """The mean of the posterior of log α, and the log evidence over all penalties."""
 
     log_alpha: np.ndarray  # (g,)
     log_evidence: float
@@ -49,7 +49,7 @@ class PenaltyPosterior:
 
 
 def posterior_of(
-    look: Callable[[Alpha, T], tuple[T, float]],
+    evaluate: Callable[[Alpha, T], tuple[T, float]],
     begin: T,
     starts: Sequence[np.ndarray],
     lattice: Lattice,
@@ -59,29 +59,29 @@ def posterior_of(
 
     Parameters
     ----------
-    look : callable
-        Gets penalties and a fit near by; returns the fit with these penalties and its log evidence.
+    evaluate : callable
+        Takes penalties and a nearby fit; returns the fit with these penalties and its log evidence.
     begin : object
-        A fit to begin with.
+        The first fit.
     starts : sequence of arrays (g,)
-        log α to begin with: the best of them is taken.
+        Values of log α; the walk starts at the best of them.
     lattice : Lattice
-        The penalties that are looked at.
+        The penalties that are tried.
     least : float
-        The evidence of something better: a walk that stays far behind it ends early.
+        The evidence of a rival: a walk that stays far behind it ends early.
     """
     groups, step = len(starts[0]), lattice.step
     low = np.array(LEAST[:groups]) + log(lattice.weight)
     high = np.full(groups, MOST) + log(lattice.weight)
     widest = np.log(np.maximum(lattice.widest[:groups], 1e-300))
 
-    def looked(log_alpha: np.ndarray, near: T) -> tuple[T, float]:
-        fit, evidence = look((exp(log_alpha[0]), exp(log_alpha[-1])), near)
+    def evaluated(log_alpha: np.ndarray, near: T) -> tuple[T, float]:
+        fit, evidence = evaluate((exp(log_alpha[0]), exp(log_alpha[-1])), near)
         beyond = np.maximum(widest - log_alpha, 0.0)
         return fit, evidence - lattice.scores * TAIL * float(beyond.sum())
 
     starts = [np.clip(start, low, high) for start in starts]
-    first = [looked(start, begin) for start in starts]
+    first = [evaluated(start, begin) for start in starts]
     best = int(np.argmax([evidence for _, evidence in first]))
     origin: Point = (0,) * groups
     start, fits, values = starts[best], {origin: first[best][0]}, {origin: first[best][1]}
@@ -94,7 +94,7 @@ def posterior_of(
         top = max(values.values())
         if len(values) >= FEW_POINTS and top < least - FAR:
             break
-        # The highest point whose neighbours were not all seen is next.
+        # The next point is a neighbour of the highest point whose neighbours were not all seen.
         open_points = sorted(values, key=lambda p: -values[p])
         moves = (
             (near, point)
@@ -108,7 +108,7 @@ def posterior_of(
             break
         point, source = following
         seen.add(point)
-        fits[point], values[point] = looked(place(point), fits[source])
+        fits[point], values[point] = evaluated(place(point), fits[source])
     points = list(values)
     logs = np.array([values[p] for p in points])
     total = float(logsumexp(logs))

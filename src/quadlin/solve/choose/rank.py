@@ -1,4 +1,4 @@
-"""The rank, chosen by the spectrum and confirmed on rows held out."""
+"""The rank, chosen by the spectrum and confirmed on held-out rows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,19 +16,19 @@ from quadlin.solve.lowrank.row_hash import content_keys, row_hash
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Options, smallest_loss
 
-FOLDS = 5  # of which the first judges the others
-FEW_ROWS = 5000  # up to which each fold does: one of so few rows chooses by chance
-EDGE = 1.5  # times the noise edge: a smaller eigenvalue is not worth a test on rows held out
-ROWS_PER_RANK, MOST_RANK = 3, 16  # the generous rank: rows per feature for each, and at most
+FOLDS = 5  # the first is the test set of a fit to the others
+FEW_ROWS = 5000  # most rows for which each fold is a test set: a single one would be too small
+EDGE = 1.5  # times the noise edge: a smaller eigenvalue is not worth a test on held-out rows
+ROWS_PER_RANK, MOST_RANK = 3, 16  # the generous rank: rows per feature for each, and its maximum
 LOOSE_TOL = 1e-3
 NOTHING_LEFT = 1e-9  # of the target's variance
-ROUNDED = 100.0  # times the smallest loss there is
-HALF_STEP = 10**0.5  # between penalties, about the best of some that are ten times apart
-PATIENCE = 2  # ranks in a row that fail the test
+ROUNDED = 100.0  # times the smallest possible loss: errors below are rounding
+HALF_STEP = 10**0.5  # between penalties, near the best of some that are ten times apart
+PATIENCE = 2  # ranks in a row that fail the test and end the search
 
 
 class Split(NamedTuple):
-    """The rows that are fitted, the rows that judge them, and the fits."""
+    """The rows that are fitted, the rows of the test, and the fits."""
 
     kept: Rows
     test: Rows
@@ -37,7 +37,7 @@ class Split(NamedTuple):
 
 
 class HeldOut:
-    """A fifth of the rows, which judge what was fitted to the others; of few rows each fifth.
+    """A fifth of the rows, which tests fits to the others; if rows are few, each fifth in turn.
 
     Examples
     --------
@@ -74,14 +74,14 @@ class HeldOut:
                 rows.reweighted(moved(m.astype(float), units.scale)) for m in (~mask, mask)
             )
             n = int((~mask).sum())
-            beside = self.splits[0].path if self.splits else None  # most of its rows are the same
-            path = Path(kept, units, loose, n, weight * n / n_rows, seed, beside)
+            similar = self.splits[0].path if self.splits else None  # most of its rows are the same
+            path = Path(kept, units, loose, n, weight * n / n_rows, seed, similar)
             self.splits.append(Split(kept, test, path, n))
 
     def errors(self, rank: int, alpha: Alpha) -> tuple[Array, Array]:
-        """Return the squared errors of all rows held out, and their weights.
+        """Return the squared errors of all held-out rows, and their weights.
 
-        Errors below rounding count as equal, so that rounding alone does not tell ranks apart.
+        Errors below rounding count as equal, so that rounding does not decide between ranks.
         """
         models = [split.path.model(rank, alpha) for split in self.splits]
         tests = zip(models, self.splits, strict=True)
@@ -91,12 +91,12 @@ class HeldOut:
         return xp.clip(xp.concat(list(errors)), min=least), xp.concat(list(weights))
 
     def rank(self, alpha: Alpha) -> int:
-        """Return the smallest rank that predicts them as well as the best, within its error.
+        """Return the smallest rank that predicts held-out rows as well as the best.
 
         A generous rank is fitted to the other rows. Eigenvalues below 1.5·sd(r)·√(d/n), in whitened
         coordinates and shrunk as a penalty shrinks them, are noise. From there the rank goes down,
-        each fit started from the last, until two ranks in a row predict the rows held out worse by
-        more than one standard error of the difference. Without a quadratic part it is zero.
+        each fit starting from the last, until two ranks in a row predict held-out rows worse by
+        more than one standard error of the difference. Without a quadratic part the rank is zero.
 
         Passes: those of one fit of the generous rank and, for each split, some ten for each rank
         tested. Memory: that of the fit, and one number per row.
@@ -121,21 +121,21 @@ class HeldOut:
         squares, omega = squared_errors(model, units, split.kept)
         xp = namespace(omega)
         n = max(1, int(xp.count_nonzero(omega)))
-        left = max(n / 10, n - self.options.dof(d, most))
-        noise = sqrt(float(omega @ squares) / float(xp.sum(omega)) * n / left)
+        freedom = max(n / 10, n - self.options.dof(d, most))
+        noise = sqrt(float(omega @ squares) / float(xp.sum(omega)) * n / freedom)
         s = Coordinates(units, self.options, split.path.whitener(alpha)).of(model)[-1]
         shrunk = self.weight / (self.weight + alpha[1])  # by the penalty, as the eigenvalues are
         return int(xp.count_nonzero(xp.abs(s) > EDGE * noise * shrunk * sqrt(d / n)))
 
     def alpha(self, rank: int, penalties: Sequence[Alpha]) -> Alpha:
-        """Return the penalties, as shares of the weight, that predict them best at a rank.
+        """Return the penalties, as shares of the weight, that predict held-out rows best at a rank.
 
-        Errors that are nothing but rounding count as equal: then the first ones are taken.
+        Errors that are only rounding count as equal: the first penalties are then chosen.
         """
         return penalties[int(np.argmin(self._sums(rank, penalties)))]
 
     def ridge(self, penalties: Sequence[float]) -> float:
-        """Return the share for ridge regression: the best of some, or a better one near by."""
+        """Return the share for ridge regression: the best of some, or a better one nearby."""
         best = self.alpha(0, [(a, a) for a in penalties])[0]
         if not best:
             return best
@@ -143,7 +143,7 @@ class HeldOut:
         return lowest_between(near, self._sums(0, [(a, a) for a in near]))
 
     def _sums(self, rank: int, penalties: Sequence[Alpha]) -> list[float]:
-        """Return the squared errors of rows held out, or those of rounding, of each penalty."""
+        """Return the squared errors of held-out rows for each penalty, at least rounding."""
         sums = []
         for first, second in penalties:
             errors, omega = self.errors(rank, (first * self.weight, second * self.weight))
@@ -159,7 +159,7 @@ def generous_rank(d: int, n: int) -> int:
 
 
 def lowest_between(penalties: Sequence[float], errors: Sequence[float]) -> float:
-    """Return where a parabola through three errors, in log α at equal steps, is smallest.
+    """Return the minimum of a parabola through three errors, at equal steps of log α.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def lowest_between(penalties: Sequence[float], errors: Sequence[float]) -> float
 
 
 def folds_by(content: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the fold of each row by what it holds: neither its place nor units matter."""
+    """Return the fold of each row, from its content: neither its position nor units matter."""
     order = np.argsort(row_hash(content, int(rng.integers(2**31))), kind="stable")
     folds = np.empty(len(content), dtype=int)
     folds[order] = np.arange(len(content)) * FOLDS // max(1, len(content))
@@ -184,7 +184,7 @@ def folds_by(content: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def as_good(errors: Array, best: Array, omega: Array, within: float = 1.0) -> bool:
-    """Tell whether errors are no larger than the best by more than some standard errors."""
+    """Return whether errors exceed the best by no more than some standard errors."""
     xp, gap = namespace(omega), errors - best
     total = max(float(xp.sum(omega)), 1e-300)
     mean = float(omega @ gap) / total

@@ -1,4 +1,4 @@
-"""The way up and down the ranks to that of largest evidence, by as few fits as leave no doubt."""
+"""The climb to the rank of largest evidence, with as few fits as leave no doubt."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -18,15 +18,16 @@ from quadlin.solve.lowrank.tangent_gram import Candidate
 from quadlin.solve.lowrank.types import NO_NOISE, finished
 
 FIRST_RANK, MOST_RANK = 4, 16
-CLEAR = 20.0  # a quadratic part that is there beyond doubt
-SURE = 1.6  # of the eigenvalues of noise: a component whose evidence is beyond doubt
-LEAST_SHARE = 0.8  # of what a component adds, that the next one may add
-NEAR = 0.7  # in log α₂: penalties that show the same components
-SEEN, GAP = 1.5, 0.5  # of the eigenvalues of noise, and to the next one: a component, the last one
+CLEAR = 20.0  # log evidence of a quadratic part that certainly exists
+SURE = 1.6  # times the eigenvalues of noise: a component that certainly exists
+LEAST_SHARE = 0.8  # of what a component adds: what the next one may add
+NEAR = 0.7  # in log α₂: penalties that are closer show the same components
+SEEN = 1.5  # times the eigenvalues of noise: a component
+GAP = 0.5  # ratio to the next eigenvalue: the last component
 
 
 def too_wide(d: int) -> bool:
-    """Tell whether the rank of d features cannot be looked for by evidence of all parameters."""
+    """Return whether d features are too many to find the rank by evidence of all parameters."""
     return degrees_of_freedom(d, min(FIRST_RANK, d)) > EXACT_COLUMNS
 
 
@@ -35,10 +36,10 @@ class RankClimb(Candidates):
 
     @cached_property
     def spectrum(self) -> ResidualSpectrum | None:
-        """Return what ridge regression leaves of low ranks; None where other ranks cost little.
+        """Return the spectrum of the residual of ridge regression; None if it is not needed.
 
-        Of levels it says nothing: those of one column never occur together, so that noise has fewer
-        products than its law counts, and components stand out that the law hides.
+        It is not used for levels: those of one column never occur together, so noise has fewer
+        products than its law counts, and the law hides components that stand out.
         """
         ridge, levels = self.ridge(), bool(np.any(to_numpy(self.units.penalty_scale) != 1))
         if self.few_features or self.by_rows or levels or not self.plain:
@@ -48,9 +49,9 @@ class RankClimb(Candidates):
         return residual_spectrum(self.rows, self.units, ridge, self.weight)
 
     def first_rank(self, most: int) -> int:
-        """Return the low rank to begin with: one more than seems to be there, or a moderate one.
+        """Return the first low rank: one more than the number of components, or a moderate one.
 
-        If many components stand out of the noise of many rows and none is clearly the last, it is
+        If many components stand out from the noise of many rows and none is clearly the last, it is
         their number, unless all products, which are likely to be better, were tried already.
         """
         seen = 0 if self.spectrum is None else self.spectrum.components
@@ -62,28 +63,27 @@ class RankClimb(Candidates):
         return min(first, most)
 
     def start(self, k: int) -> tuple[Model | None, Alpha]:
-        """Return a model and penalties to begin with: for the first rank, those that are expected.
+        """Return a first model and first penalties; for the first rank, the expected penalties.
 
-        They are those of the components that the residual of ridge regression shows.
+        They follow from the components that the residual of ridge regression shows.
         """
         model, alpha = super().start(k)
         first = not any(0 < c.rank < self.d for c in self.candidates())
         if not first or self.spectrum is None or not self.spectrum.components:
             return model, alpha
-        left, second = self.spectrum.expected(min(k, self.spectrum.components))
-        return model, (alpha[0] * left, second * self.weight)
+        remaining, second = self.spectrum.expected(min(k, self.spectrum.components))
+        return model, (alpha[0] * remaining, second * self.weight)
 
     def climb(self, k: int, most: int) -> None:
-        """Go up by doubles where one more is better, and down by ones while the evidence rises.
+        """Double the rank while one more is better, then lower it while the evidence rises.
 
-        Where the components of rank k leave no doubt which of them are noise, only the rank of the
-        others is tried.
+        If it is certain which components of rank k are noise, only the rank of the others is tried.
         """
         if self.only_one_rank(k):
             return
         self.candidate(k)
         down = self.better(k - 1, k)
-        while not down and self.goes_on(k, most):
+        while not down and self.should_rise(k, most):
             double = min(2 * k, most)
             while double > k + 1 and not self.better(double, k + 1):
                 double = (k + 1 + double) // 2
@@ -91,28 +91,28 @@ class RankClimb(Candidates):
         while k > 1 and self.better(k - 1, k):
             k -= 1
         weak = self.evidence(k) < self.evidence(0) + CLEAR
-        if k > 2 and weak and self.better(1, k):  # of weak components one may be better than many
+        if k > 2 and weak and self.better(1, k):  # one weak component may be better than many
             self.candidate(2)
 
     def only_one_rank(self, k: int) -> bool:
-        """Tell whether a fit of rank k shows how many components there are, and try that rank.
+        """Return whether a fit of rank k shows how many components there are, and try that rank.
 
-        It must show the same with the penalties of that rank, if they are others: a target without
-        noise has none, and those of the first fit hide small components.
+        It must show the same number with the penalties of that rank, if they differ: a target
+        without noise has none, and those of the first fit hide small components.
         """
         dof = self.options.dof(self.d, k)
         if self.few_features or self.landscapes is not None:
             return False  # other ranks cost little
         if self.n_rows < ROWS_PER_PARAMETER * dof:
             return False
-        begun = self.start(k)[1]
-        first = self.clear_components(k, begun)
+        first_alpha = self.start(k)[1]
+        first = self.clear_components(k, first_alpha)
         if not first:
             return False
         candidate = self.candidate(first)
         alpha = (0.0, 0.0) if candidate is None else candidate.alpha
         alpha = (alpha[0], alpha[1] * k / first)
-        far = max(alpha) == 0 or abs(log(alpha[1] / begun[1])) > NEAR
+        far = max(alpha) == 0 or abs(log(alpha[1] / first_alpha[1])) > NEAR
         if far and first != self.clear_components(k, alpha):
             return False
         if self.sizes[first - 1] < SURE:
@@ -122,18 +122,19 @@ class RankClimb(Candidates):
     def clear_components(self, k: int, alpha: Alpha) -> int:
         """Return how many components of a fit of rank k stand out, or 0 if there is any doubt."""
         options = replace(self.loose(k), alpha=alpha)
-        solution, white = self.fit(options, self.begun)
-        self.begun = finished(solution).model
+        solution, white = self.fit(options, self.draft)
+        self.draft = finished(solution).model
         error = self.options.dof(self.d, k) / self.n_rows
         self.sizes = sizes = component_sizes(solution, white, options, error)
         last = (sizes[:-1] > SEEN) & (sizes[1:] < np.minimum(SEEN, GAP * sizes[:-1]))
         return int(np.argmax(last)) + 1 if last.any() else 0
 
     def within_reach(self, k: int, most: int) -> bool:
-        """Tell whether the rise from rank k to k + 1 leads to what a low rank must have.
+        """Return whether the evidence may reach what a low rank must have, given its rise at k + 1.
 
-        Components come by their size, so that each adds less than the one before, as much less as
-        the last one did, down to four fifths. But the last one of a target without noise adds most.
+        Components are sorted by size, so each adds less than the one before, by the same factor as
+        the last one did, but no less than four fifths. (The last component of a target without
+        noise adds most.)
         """
         products = self.tried.get(self.d)
         if products is None or products.noise <= NO_NOISE:
@@ -143,13 +144,13 @@ class RankClimb(Candidates):
         share = min(max(rise / last, LEAST_SHARE), 1.0) if last > 0 else 1.0
         return self.evidence(k) + rise * sum(share**j for j in range(most - k)) >= self.least
 
-    def goes_on(self, k: int, most: int) -> bool:
-        """Tell whether one more is so much better that still higher ranks may lead somewhere."""
+    def should_rise(self, k: int, most: int) -> bool:
+        """Return whether one more is so much better that still higher ranks are worth a try."""
         clear = k < most and self.evidence(k + 1) >= self.evidence(k) + CLEARLY
         return clear and self.within_reach(k, most)
 
     def better(self, k: int, other: int) -> bool:
-        """Tell whether a rank is at least as good as another."""
+        """Return whether a rank is at least as good as another."""
         return self.evidence(k) >= self.evidence(other)
 
     def evidence(self, k: int) -> float:
@@ -158,9 +159,9 @@ class RankClimb(Candidates):
         return -inf if candidate is None else candidate.evidence
 
     def most(self) -> int:
-        """Return the largest low rank: as many parameters as rows, in a matrix that fits.
+        """Return the largest low rank with at most as many parameters as rows, and a small matrix.
 
-        Rows of weight 2 are one row here: more parameters than different rows fit anything.
+        A row of weight 2 counts once: more parameters than distinct rows fit anything.
         """
         ranks = range(min(MOST_RANK, self.d - 1), 0, -1)
         dof = {k: self.options.dof(self.d, k) for k in ranks}
@@ -168,7 +169,7 @@ class RankClimb(Candidates):
 
     @property
     def linear_candidates(self) -> list[Candidate]:
-        """Return ridge regression and, where they were tried, all products."""
+        """Return ridge regression and, if they were tried, all products."""
         return [c for c in (self.tried.get(k) for k in (0, self.d)) if c is not None]
 
     @property

@@ -3,5 +3,5 @@
 Imports every room of `solve` below: `labels`, `choose`, `fits`, `pairs` and `lowrank`.
 Gives the estimators the fit that decides between a higher rank, more pairs, and neither.
 Begin with `pair_stage.py`: it calls `composer.py`, which tries pairs and ranks, and returns a fit
-with pairs or without. `pair_labels.py` does so for labels, about their log-odds.
+with or without pairs. `pair_labels.py` does the same for labels, in terms of their log-odds.
 """

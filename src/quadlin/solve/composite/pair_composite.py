@@ -1,4 +1,4 @@
-"""What pairs are asked for, what is fitted beside them, and how sure the rows are of both."""
+"""The pairs that are requested, the low-rank part fitted with them, and the uncertainty of both."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,23 +32,23 @@ SETTLED = 0.2  # the relative difference of penalties that are about the same
 
 @dataclass(frozen=True)
 class PairRequest:
-    """Which pairs are wanted."""
+    """Which pairs are requested."""
 
-    most: int | None = None  # at most; None is the search's own limit
+    most: int | None = None  # a maximum; None is the limit of the search
     given: tuple[tuple[int, int], ...] | None = None  # exactly these
     hierarchy: str | None = None
-    asked: bool = True  # by the user; else the rows are looked at first, and only a little
-    entry: tuple[int, ...] | None = None  # of those given: which enter together; None is one by one
+    asked: bool = True  # by the user; otherwise a quick check of the rows comes first
+    entry: tuple[int, ...] | None = None  # the step in which each given pair enters; None: in turn
 
     @classmethod
     def of(cls, terms: PairTerms, entry: np.ndarray) -> "PairRequest":
-        """Return a request for products that were taken, by the steps in which they entered."""
+        """Return a request for products that were chosen, with the steps in which they entered."""
         given = tuple(zip(terms.i.tolist(), terms.j.tolist(), strict=True))
         return cls(given=given, entry=tuple(entry.tolist()))
 
     @property
     def products(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the products that are given, and the step in which each enters, from 1."""
+        """Return the given products, and the step in which each enters, from 1."""
         i, j = np.array(self.given or (), dtype=np.int64).reshape(-1, 2).T
         entry = range(1, len(i) + 1) if self.entry is None else self.entry
         return i, j, np.array(entry, dtype=np.int64)
@@ -56,14 +56,14 @@ class PairRequest:
 
 @dataclass(frozen=True)
 class ProductPrior:
-    """What is known of products beforehand, and of the noise of a row of weight 1."""
+    """The prior of products, and the noise of a row of weight 1."""
 
-    like_low_rank: bool  # whether the penalty of L, which was given, is theirs
-    least: float = 0.0  # penalty
-    noise: float | None = None  # its variance, where it is known
+    like_low_rank: bool  # whether they have the penalty of L, which was given
+    least: float = 0.0  # the smallest penalty
+    noise: float | None = None  # its variance, if known
 
     def penalty(self, alpha: Alpha) -> float:
-        """Return the penalty of a product beside w and L of these penalties."""
+        """Return the penalty of a product, given those of w and L."""
         return max(alpha[1] if self.like_low_rank else 0.0, self.least)
 
     def weighing(self, share: float) -> "ProductPrior":
@@ -73,19 +73,19 @@ class ProductPrior:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What is fitted beside pairs: w and L, with their penalties."""
+class LowRankPart:
+    """The parts that are fitted together with pairs: w and L, with their penalties."""
 
     model: Model
     alpha: Alpha
 
     @classmethod
-    def of(cls, rows: Rows, plan: Plan, units: Units) -> "Beside":
-        """Fit rows, for a model in other units."""
+    def of(cls, rows: Rows, plan: Plan, units: Units) -> "LowRankPart":
+        """Fit rows, and return the model in the given units."""
         search, surveyed = None, survey(rows)
         if plan.automatic.alpha and surveyed.target.var[0] > 0:
             search = search_of(rows, plan.units(surveyed), plan, surveyed)
-            search.thorough = False  # it is a start for pairs and L together
+            search.thorough = False  # the result is only a start for pairs and L together
         state, chosen = fit_choosing(rows, plan, surveyed=surveyed, search=search)
         return cls(in_units(finished(state).model, state.units, units), chosen.alpha)
 
@@ -94,14 +94,14 @@ class Beside:
         """Return the rank of L."""
         return int(self.model.s.shape[0])
 
-    def is_like(self, other: "Beside") -> bool:
-        """Tell whether two fits have the same rank and about the same penalties."""
+    def is_like(self, other: "LowRankPart") -> bool:
+        """Return whether two fits have the same rank and about the same penalties."""
         return self.rank == other.rank and bool(np.allclose(self.alpha, other.alpha, rtol=SETTLED))
 
 
 @dataclass(frozen=True)
 class Composite:
-    """Pairs and what is beside them."""
+    """Pairs and the low-rank part that was fitted with them."""
 
     joint: Joint
     alpha: Alpha  # of w and of L
@@ -113,65 +113,66 @@ class Composite:
         return int(self.joint.search.columns.model.U.shape[1])
 
     @property
-    def looked(self) -> float:
-        """Return the log of the number of products that were looked at."""
+    def log_tried(self) -> float:
+        """Return the log of the number of products that were tried."""
         return log(max(1, self.joint.search.criterion.candidates))
 
     @cached_property
     def left_out_squares(self) -> np.ndarray:
-        """Return ωe² of each row when it is left out, of the standardised target: a pass."""
+        """Return ωe² of each row when it is left out, for the standardised target: one pass."""
         return self.joint.search.left_out_squares()
 
 
-def evidence_beside(search: RankSearch, beside: Beside, ridge: Plan) -> float:
+def evidence_of(search: RankSearch, part: LowRankPart, ridge: Plan) -> float:
     """Return the log evidence of a rank, fitted to the rows of a search.
 
-    With more parameters than a matrix holds, it is that of ridge regression and the Bayes factor
-    of what the rank explains more; `ridge` is how ridge regression is fitted.
+    With more parameters than fit in a matrix, it is that of ridge regression plus the log Bayes
+    factor of what the rank explains in addition; `ridge` is the plan of ridge regression.
     """
-    rows, units, options, d, k = search.rows, search.units, search.options, search.d, beside.rank
+    rows, units, options, d, k = search.rows, search.units, search.options, search.d, part.rank
     if not k:
         return search.ridge().evidence
     dof, weight = options.dof(d, k), search.weight
     if dof > EXACT_COLUMNS and k < d:
         problem = Problem(rows, units, options, np.random.default_rng(search.seed))
-        models = (Beside.of(rows, ridge, units).model, beside.model)
+        models = (LowRankPart.of(rows, ridge, units).model, part.model)
         before, after = (problem.sums(model, squares=False).loss for model in models)
-        more = evidence_of_rank(before, after, weight - d - 1, dof - d - 1)
-        return search.ridge().evidence + more
+        gain = evidence_of_rank(before, after, weight - d - 1, dof - d - 1)
+        return search.ridge().evidence + gain
     if k == d:
         candidate = search.candidate(k)
     else:
-        tangent = tangent_gram(rows, units, options, beside.model.U)
+        tangent = tangent_gram(rows, units, options, part.model.U)
         gram = tangent.centred(weight)
-        begin = np.log(np.maximum(beside.alpha, 1e-9 * weight) / gram.weight).tolist()
+        begin = np.log(np.maximum(part.alpha, 1e-9 * weight) / gram.weight).tolist()
         starts = [begin, [begin[0], log(BEGIN)], [begin[0], log(BEGIN / 50)]]
-        candidate = search.noted(k, maximised(gram, starts), beside.model, tangent)
+        candidate = search.noted(k, maximised(gram, starts), part.model, tangent)
     assert candidate is not None
     return candidate.merit
 
 
 def evidence_of_rank(before: float, after: float, rows: float, dof: float) -> float:
-    r"""Return the log of the Bayes factor of `dof` parameters, their prior variance the likeliest.
+    r"""Return the log Bayes factor of `dof` parameters, with their most likely prior variance.
 
     .. math:: \max_g\; \tfrac{N - q}{2} \log(1 + g)
               - \tfrac{N}{2} \log(1 + g \tfrac{\mathrm{RSS}_1}{\mathrm{RSS}_0})
 
-    It grows as ½(N log(RSS₀/RSS₁) − q(1 + log F)), F the gain per parameter in units of the noise.
+    It grows as ½(N log(RSS₀/RSS₁) − q(1 + log F)), where F is the gain per parameter in units of
+    the noise.
     """
     if dof >= rows - 1 or before <= 0:
         return 0.0
-    left = min(max(after / before, SMALLEST), 1.0)
-    F = (1 - left) / dof / (left / (rows - dof))
+    ratio = min(max(after / before, SMALLEST), 1.0)
+    F = (1 - ratio) / dof / (ratio / (rows - dof))
     g = max(F - 1, 0.0)
-    return ((rows - dof) * log(1 + g) - rows * log(1 + g * left)) / 2
+    return ((rows - dof) * log(1 + g) - rows * log(1 + g * ratio)) / 2
 
 
 def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty | None:
-    r"""Return :math:`N(0, \sigma^2 H^{-1})`, H the Gram matrix of the regression: one pass.
+    r"""Return :math:`N(0, \sigma^2 H^{-1})`, with H the Gram matrix of the regression: one pass.
 
     A product z_i·z_j is the step E Hᵀ + H Eᵀ with e_i in E and e_j/2 in H. The weights of the rows
-    were multiplied by `share` for the search. None where not all parameters are in the regression.
+    were multiplied by `share` for the search. None if some parameters are not in the regression.
     """
     search, fit = joint.search, joint.fit
     columns, units, before = fit.columns, search.units, search.rows.walks
@@ -183,10 +184,10 @@ def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty 
     loss = max(float(error @ gram @ error), 0.0) / share  # rounding may make it negative
     W = _inverse_root((gram + ridge)[:-1, :-1] / share)
     dof = float(np.sum(W * (gram[:-1, :-1] @ W))) / share
-    left = search.weight / share - dof
-    noise = sqrt(loss / left) if left >= 1 else nan
+    freedom = search.weight / share - dof
+    noise = sqrt(loss / freedom) if freedom >= 1 else nan
     if leaves_mean(search.penalty.alpha[:2], search.weight):
-        # A line may be true nevertheless: as large as the noise, a priori.
+        # There may be a slope nevertheless: a priori, it is as large as the noise.
         at = np.arange(1, 1 + d)
         ridge[at, at] = d * share * search.penalty.scale
         W = _inverse_root((gram + ridge)[:-1, :-1] / share)
@@ -203,11 +204,11 @@ def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty 
     parts = (E, steps, W[1 : 1 + d], W[0] + free @ diagonal)
     law = settled_steps(Steps(*(xp.asarray(v, **like) for v in parts)), units, fields)
     passes = search.rows.walks - before
-    return Uncertainty(units, law, noise, noise, dof, left, True, True, passes)
+    return Uncertainty(units, law, noise, noise, dof, freedom, True, True, passes)
 
 
 def _inverse_root(H: np.ndarray) -> np.ndarray:
-    """Return W with W Wᵀ = H⁻¹, without what the rows and the ridge do not tell."""
-    power = np.diag(H)  # none of a constant feature
+    """Return W with W Wᵀ = H⁻¹, without directions that rows and ridge do not determine."""
+    power = np.diag(H)  # 0 for a constant feature
     size = np.sqrt(np.where(power > 0, power, 1.0))
     return uncorrelated(H / np.outer(size, size), UNSEEN) / size[:, None]

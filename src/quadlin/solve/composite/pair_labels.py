@@ -1,9 +1,9 @@
-r"""Pairs beside log-odds: searched for and fitted in the quadratic approximation of the loss.
+r"""Pairs for log-odds: searched for and fitted in the quadratic approximation of the loss.
 
-About log-odds g the deviance is, to second order, a sum of squares with weights h = p(1 − p) and
-targets g + (y − p)/h. There, pairs are searched for as with any target. With the pairs that were
-taken, the least squares are solved about each new solution until it no longer changes, which is
-Newton's method for the deviance. A weak prior keeps log-odds finite where pairs separate the rows.
+Around log-odds g the deviance is, to second order, a sum of squares with weights h = p(1 − p) and
+targets g + (y − p)/h. In this approximation pairs are searched for as with any target. With the
+chosen pairs, least squares are solved around each new solution until it no longer changes, which is
+Newton's method for the deviance. A weak prior keeps log-odds finite if pairs separate the rows.
 """
 
 from dataclasses import dataclass, replace
@@ -31,26 +31,26 @@ from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pairs.pair_terms import Parts
 
-STEPS, TOL = 25, 1e-8  # of Newton's method, and the relative fall of the objective that ends it
-SHORTEST = 1 / 16  # of a step that would raise the objective
-SEARCHES = 3  # beside a linear model, each about the pairs of the last one
+STEPS, TOL = 25, 1e-8  # of Newton's method, and the relative decrease that ends it
+SHORTEST = 1 / 16  # to which a step that would raise the objective is shortened
+SEARCHES = 3  # with a linear model, each around the pairs of the last one
 
 
 @dataclass(frozen=True)
 class LabelOutcome:
-    """Log-odds with pairs, or without where none are worth it."""
+    """Log-odds with pairs, or without if none are worth it."""
 
     state: FitState
     options: Options
-    search: PairOutcome | None = None  # in the least squares about the fit without pairs
-    tested: PairOutcome | None = None  # the pairs it took, about the model with them
-    deviances: tuple[float, ...] = ()  # D² with the first 0, 1, … that entered
-    factor: float = 1.0  # from shares of the sum of squares to those of the deviance
+    search: PairOutcome | None = None  # in the least squares around the fit without pairs
+    tested: PairOutcome | None = None  # the chosen pairs, around the model with them
+    deviances: tuple[float, ...] = ()  # D² with the first 0, 1, … pairs that entered
+    factor: float = 1.0  # from shares of the sum of squares to shares of the deviance
 
 
 @dataclass(frozen=True)
 class LabelPairs:
-    """Rows with labels 0 and 1, and what is to be learned from them."""
+    """Rows with labels 0 and 1, and how they are fitted."""
 
     plan: Plan
     request: PairRequest
@@ -60,10 +60,9 @@ class LabelPairs:
     def fitted(
         self, warm: FitState | None = None, on_step: Any = None, constant: bool = True
     ) -> LabelOutcome:
-        """Return log-odds with pairs, or without where none are worth it.
+        """Return log-odds with pairs, or without if none are worth it.
 
-        Given pairs of constant features are refused, unless `constant` says that more rows may
-        come in which they vary.
+        Given pairs of constant features are refused if `constant`; otherwise later rows may vary.
         """
         plan, request, begun = self.plan, self.request, list[LogisticSearch]()
         searches = plan.automatic.rank and request.given is None
@@ -88,7 +87,7 @@ class LabelPairs:
         return varies and self.surveyed.tally.counting >= FEWEST_ROWS
 
     def _alone(self, begun: list[LogisticSearch]) -> LabelOutcome | None:
-        """Return pairs beside a linear model if they leave nothing of low rank, else None."""
+        """Return pairs with a linear model if they leave nothing of low rank, otherwise None."""
         plan, surveyed = self.plan, self.surveyed
         linear, options = fit_logistic(self.rows, plan.of_rank(0), surveyed=surveyed, begun=begun)
         if linear.status is Status.interrupted:
@@ -112,7 +111,7 @@ class LabelPairs:
             return LabelOutcome(replace(state, status=Status.interrupted), options)
 
     def _beside(self, state: FitState, options: Options) -> LabelOutcome:
-        """Return a fit with pairs beside it, or as it was with what the search says."""
+        """Return a fit with pairs, or the fit as it was with the result of the search."""
         stage, offset = self._about(state, self.request, self.plan.automatic, options.rank)
         pairs = stage.beside(replace(state, model=moved(state.model, -offset)), options)
         if pairs.state.parts is not None:
@@ -124,13 +123,13 @@ class LabelPairs:
     def _about(
         self, state: FitState, request: PairRequest, automatic: Automatic, rank: int = 0
     ) -> tuple[PairStage, float]:
-        """Return the search in the least squares about a model, and the mean of its targets."""
+        """Return the search in the least squares around a model, and the mean of its targets."""
         plan = self.plan
         working = Working.about(state.model, self.rows, state.units, plan.options.fit_intercept)
         return stage_about(working, plan, request, automatic, rank), working.offset
 
     def _converged(self, start: PairOutcome, before: FitState, offset: float) -> LabelOutcome:
-        """Fit the pairs that were taken, and all beside them, to the deviance.
+        """Fit the chosen pairs together with w and L to the deviance.
 
         `before` is the fit without pairs, and `offset` the mean of the targets of the search.
         """
@@ -193,10 +192,9 @@ class LabelPairs:
         return 1 - objective.loss(state.model) / self._nothing
 
     def _way(self, tested: PairOutcome, first: float, last: float) -> tuple[float, ...]:
-        """Return D² with the first 0, 1, … of what entered; exact with none and with all.
+        """Return D² with the first 0, 1, … pairs that entered; exact with none and with all.
 
-        To second order, what a pair takes off the sum of squares about a model it takes off the
-        deviance.
+        To second order, a pair lowers the deviance by as much as the sum of squares around a model.
         """
         assert tested.joint is not None
         losses = [choice.loss for choice in tested.joint.fit.path]
@@ -207,7 +205,7 @@ class LabelPairs:
 def stage_about(
     working: Working, plan: Plan, request: PairRequest, automatic: Automatic, rank: int
 ) -> PairStage:
-    """Return the search for pairs in the least squares about log-odds."""
+    """Return the search for pairs in the least squares around log-odds."""
     squared = replace(
         plan,
         automatic=automatic,
@@ -219,7 +217,7 @@ def stage_about(
 
 
 def _notes(search: PairOutcome, deviances: tuple[float, ...]) -> PairNotes | None:
-    """Return what a search says, with D² in place of R²."""
+    """Return the notes of a search, with D² instead of R²."""
     notes = search.notes
     if notes is None:
         return None

@@ -14,12 +14,12 @@ from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Identity
 from quadlin.solve.pairs.pair_terms import PairTerms, whole, with_arrays
 
-PRIOR = 1 / (WIDEST * WIDEST)  # penalty of a product: its log-odds have a standard deviation of ten
+PRIOR = 1 / (WIDEST * WIDEST)  # penalty of a product: a standard deviation of 10 in log-odds
 
 
 @dataclass(frozen=True)
 class LogOdds:
-    """Log-odds with pairs: b, w and L, and products beside them."""
+    """Log-odds with pairs: b, w and L, and products."""
 
     low_rank: Model
     terms: PairTerms
@@ -49,12 +49,12 @@ class LogOdds:
 
 @dataclass(frozen=True)
 class Objective:
-    """The deviance of log-odds with pairs, and the penalties."""
+    """The deviance of log-odds with pairs, plus the penalties."""
 
     rows: Rows
     units: Units
     options: Options
-    penalise: bool  # the products like L
+    penalise: bool  # whether products have the penalty of L
 
     @property
     def on_products(self) -> float:
@@ -62,7 +62,7 @@ class Objective:
         return max(self.options.alpha[1] if self.penalise else 0.0, PRIOR)
 
     def __call__(self, fit: LogOdds) -> float:
-        """Return the objective: a pass."""
+        """Return the objective: one pass."""
         return self.loss(fit.model) + self.penalty(fit)
 
     def penalty(self, fit: LogOdds) -> float:
@@ -74,12 +74,12 @@ class Objective:
         return ridge + self.on_products * squares
 
     def loss(self, model: Model) -> float:
-        """Return the deviance: a pass."""
+        """Return the deviance: one pass."""
         options = replace(self.options, loss="logistic")
         problem = Problem(self.rows, self.units, options, np.random.default_rng(0))
         return float(problem.sums(model, squares=False).loss)
 
 
 def moved(model: Model, by: float) -> Model:
-    """Return the model with another constant."""
+    """Return the model with a constant added to it."""
     return replace(model, c=model.c + by)

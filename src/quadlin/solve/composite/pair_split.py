@@ -1,6 +1,6 @@
-r"""A fitted M taken apart into a matrix of lower rank and a few entries, without a pass.
+r"""Splits a fitted M into a matrix of lower rank and a few entries, without a pass.
 
-Two steps take turns: the leading eigenvectors of what the entries leave, and the largest entries of
+Two steps alternate: the leading eigenvectors of what the entries leave, and the largest entries of
 what the eigenvectors leave. The entries are a guess at the pairs that a fit of low rank has
 absorbed: five pairs are a matrix of rank ten.
 """
@@ -16,8 +16,8 @@ from quadlin.solve.pairs.pair_terms import PairTerms
 
 TURNS = 30
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # of entries that are tried
-DENSE = 4  # times the rank beside entries that is tried for a matrix of full rank
-MOST_FEATURES = 150  # up to which eigenvectors are cheap; beyond, entries alone are tried
+DENSE = 4  # a matrix of full rank is split only into a rank of at most d / DENSE and entries
+MOST_FEATURES = 150  # for which eigenvectors are cheap; with more, only entries are tried
 
 
 def absorbed_pairs(
@@ -34,47 +34,47 @@ def absorbed_pairs(
 def split(
     M: np.ndarray, rank: int, C: np.ndarray, rows: float, noise: float, most: int
 ) -> tuple[PairTerms, int] | None:
-    """Return the entries that, with a lower rank, say about what M says by fewer parameters.
+    """Return the entries that, with a lower rank, approximate M with fewer parameters.
 
     Parameters
     ----------
     M : array (d, d)
-        Of a model, without the diagonal that is not modelled.
+        The matrix of a model, without the diagonal that is not modelled.
     rank : int
-        Of its low-rank part.
+        The rank of its low-rank part.
     C : array (d, d)
         The correlations of the features.
     rows, noise : float
-        How many rows there are, and σ² of what M leaves of the standardised target.
+        The number of rows, and σ² of what M leaves of the standardised target.
     most : int
-        Entries at most.
+        The maximum number of entries.
 
     Returns
     -------
     PairTerms and int, or None
-        The entries and the rank beside them; None if a lower rank with some entries is no better
-        than M, or a part of lower rank of it, alone.
+        The entries and the rank of the rest; None if a lower rank with some entries is no better
+        than M, or a part of M of lower rank, alone.
     """
     d, candidates = len(M), len(M) * (len(M) + 1) // 2
 
     def cost(lost: float, rank: int, terms: int) -> float:
-        """Return the extended BIC of what is lost of the fit and of the parameters."""
+        """Return the extended BIC of a split, with the variance that it loses."""
         dof = degrees_of_freedom(d, rank, linear=False, intercept=False)
         fit = rows * log(max(noise + lost, 1e-300))
         return fit + (dof + terms) * log(rows) + 2 * terms * log(candidates)
 
     lost_by_rank = _lost_by_rank(M, C)
     best, rank = min((cost(lost, k, 0), k) for k, lost in enumerate(lost_by_rank[: rank + 1]))
-    chosen, beside = None, rank
+    chosen, rest = None, rank
     counts = [count for count in COUNTS if count <= min(most, candidates)]
-    # A pair takes two ranks, a square one, and fewer where features are shared or did not fit.
+    # A pair takes two ranks, a square one; fewer if features are shared or were not fitted.
     tried = {
         (max(0, rank - (halves * count) // 2), count) for count in counts for halves in (2, 3, 4)
     }
-    if rank == d:  # what is dense has no lower rank that is nearly as high
+    if rank == d:  # a dense matrix has no lower rank that is nearly as high
         tried = {(lower, count) for lower, count in tried if lower <= d // DENSE}
     for lower, count in sorted(tried):
-        # A matrix of so many entries has at most twice as many ranks.
+        # The rank of a matrix of `count` entries is at most twice as large.
         least = cost(lost_by_rank[min(lower + 2 * count, d)], lower, count)
         if (lower and d > MOST_FEATURES) or least >= best:
             continue
@@ -82,15 +82,15 @@ def split(
         R = (M - entries - L) @ C
         lost = 2 * float(np.sum(R * R.T))  # the variance of zᵀRz for normal z
         if (value := cost(lost, lower, count)) < best:
-            best, chosen, beside = value, entries, lower
+            best, chosen, rest = value, entries, lower
     if chosen is None:
         return None
     i, j = np.nonzero(np.triu(chosen))
-    return PairTerms(i, j, np.where(i == j, 1.0, 2.0) * chosen[i, j]), beside
+    return PairTerms(i, j, np.where(i == j, 1.0, 2.0) * chosen[i, j]), rest
 
 
 def _apart(M: np.ndarray, rank: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return so many entries, and the matrix of some rank beside them."""
+    """Return `count` entries, and the low-rank matrix that remains."""
     first, second = np.triu_indices(len(M))
     S, L, before = np.zeros_like(M), np.zeros_like(M), np.zeros(0, np.int64)
     values = np.zeros(0)

@@ -1,4 +1,4 @@
-"""The search for pairs in some rows, before a rank is tried and beside a fit."""
+"""The search for pairs in some rows, before a rank is tried and after a fit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +14,8 @@ from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.choice import fit_choosing, search_of
 from quadlin.solve.composite.composer import Composer
 from quadlin.solve.composite.pair_composite import (
-    Beside,
     Composite,
+    LowRankPart,
     PairRequest,
     ProductPrior,
     pair_uncertainty,
@@ -29,23 +29,23 @@ from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pairs.pair_terms import Parts, whole
 
-FEWEST_ROWS = 12  # that a search makes sense for
+FEWEST_ROWS = 12  # for which a search makes sense
 
 
 @dataclass(frozen=True)
 class PairOutcome:
-    """A fit with pairs, or without where none are worth it."""
+    """A fit with pairs, or without if none are worth it."""
 
     state: FitState
     options: Options
-    rows: Rows  # with the weights that the fit ended with
-    searched: PairNotes | None = None  # without pairs; None if none were looked for
+    rows: Rows  # with the final weights of the fit
+    searched: PairNotes | None = None  # the notes without pairs; None if there was no search
     joint: Joint | None = None  # the regression with the pairs
-    share: float = 1.0  # of the weights of rows in that regression
+    share: float = 1.0  # by which that regression multiplies the weights of rows
 
     @property
     def notes(self) -> PairNotes | None:
-        """Return what the search has looked at and its way; None if there was none."""
+        """Return what the search tried and its path; None if there was no search."""
         searched, joint = self.searched, self.joint
         if searched is None or joint is None:
             return searched
@@ -54,10 +54,10 @@ class PairOutcome:
         return PairNotes(searched.n_rows, candidates, path, fit.exchangeable, fit.at_limit)
 
     def for_stream(self, most: float = inf) -> FitState:
-        """Return the state with what a stream goes on from, where there are pairs.
+        """Return the state from which a stream can continue.
 
-        That is a regression with the pairs where all its parameters, `most` of them, fit into a
-        matrix; without it a stream goes on with M as a whole.
+        With pairs, it has their regression if it has at most `most` parameters; without it, a
+        stream continues with M as a whole.
         """
         joint, running = self.joint, None
         if joint is not None and joint.search.columns.base + len(joint.fit.i) <= most:
@@ -65,27 +65,27 @@ class PairOutcome:
         return replace(self.state, notes=self.notes, running=running)
 
     def law(self, fields: Sequence[np.ndarray]) -> Uncertainty | None:
-        """Return how sure the fit with pairs is; None where that is not known from its matrix."""
+        """Return the uncertainty of the fit with pairs; None if its matrix is not enough."""
         return None if self.joint is None else pair_uncertainty(self.joint, fields, self.share)
 
 
 class PairStage:
-    """The search for pairs in some rows, before a rank is tried and beside a fit.
+    """The search for pairs in some rows, before a rank is tried and after a fit.
 
     Parameters
     ----------
     plan : Plan
         How the rows are fitted.
     request : PairRequest
-        Which pairs are wanted.
+        Which pairs may be chosen.
     rows : Rows
-        The rows, with the weights of a fit by Huber's loss.
+        The rows; for Huber's loss, with the weights of a fit.
     surveyed : Survey
-        Of these rows.
+        The survey of these rows.
     units : Units
-        Of the models.
+        The units of the models.
     prior : ProductPrior or None
-        None is the penalty of L, where that was given.
+        None is the penalty of L, if that was given.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class PairStage:
 
     @property
     def possible(self) -> bool:
-        """Tell whether there is anything to search."""
+        """Return whether there is anything to search."""
         return bool(self.units.target.power) and self.tally.counting >= FEWEST_ROWS
 
     @cached_property
     def search(self) -> RankSearch:
-        """Return the search for a rank, which pairs are compared with."""
+        """Return the search for a rank, with which pairs are compared."""
         return search_of(self.rows, self.units, self.plan, self.surveyed)
 
     @property
@@ -119,23 +119,23 @@ class PairStage:
 
     @cached_property
     def composer(self) -> Composer:
-        """Return what searches."""
+        """Return the composer, which does the search."""
         return Composer(self.plan, self.request, self.search, self.prior.weighing(self.share))
 
     def alone(self, linear: FitState, options: Options) -> PairOutcome | None:
-        """Return pairs beside a linear model if they leave nothing of low rank, else None."""
-        composite = self.composer.alone(self._beside(linear, options))
+        """Return pairs with a linear model if they leave nothing of low rank, otherwise None."""
+        composite = self.composer.alone(self._part(linear, options))
         self.looked = True
         return None if composite is None else self._outcome(composite, linear, options)
 
     def beside(self, state: FitState, options: Options) -> PairOutcome:
-        """Return a fit with pairs beside it, or as it was."""
+        """Return a fit with pairs, or the fit as it was."""
         composer, composite, rank = self.composer, None, state.model.s.shape[0]
-        # Where pairs beside ridge regression are nothing, or worse than all products, those are.
+        # The result of an earlier search after ridge regression also holds here.
         nothing = self.looked and composer.clean and not rank
         refused = composer.refused and rank in (0, composer.d)
         if not (nothing or refused):
-            composite = composer.composed(self._beside(state, options))
+            composite = composer.composed(self._part(state, options))
         if composite is not None:
             return self._outcome(composite, state, options)
         return PairOutcome(state, options, self.rows, self._searched())
@@ -145,9 +145,9 @@ class PairStage:
         r2 = 1 - composer.start_loss / (composer.n_rows * self.units.target.power)
         return PairNotes(self.tally.counting, composer.candidates, ((0.0, r2),))
 
-    def _beside(self, state: FitState, options: Options) -> Beside:
+    def _part(self, state: FitState, options: Options) -> LowRankPart:
         first, second = options.alpha
-        return Beside(state.model, (first * self.share, second * self.share))
+        return LowRankPart(state.model, (first * self.share, second * self.share))
 
     def _outcome(self, composite: Composite, state: FitState, options: Options) -> PairOutcome:
         """Return the state with L + S for M."""
@@ -155,13 +155,13 @@ class PairStage:
         model = settled(whole(joint.model, joint.terms), self.units, fields)
         low_rank = settled(joint.model, self.units, fields)
         loss = joint.loss / joint.search.weight * self.units.target.scale**2
-        # What fits more closely by more parameters was rejected, and is not on the way here.
-        way = [record for record in state.history if record.loss >= loss]
-        record = Record(way[-1].step + 1 if way else 0, self.rows.walks, loss)
+        # A closer fit with more parameters was rejected, so it does not belong to this history.
+        history = [record for record in state.history if record.loss >= loss]
+        last = Record(history[-1].step + 1 if history else 0, self.rows.walks, loss)
         state = replace(
             state,
             model=model,
-            history=(*way, record),
+            history=(*history, last),
             status=Status.converged,
             parts=Parts(low_rank.U, low_rank.s, joint.terms),
         )
@@ -173,7 +173,7 @@ class PairStage:
 def first_stage(
     plan: Plan, request: PairRequest, rows: Rows, surveyed: Survey, search: bool = True
 ) -> tuple[PairStage, PairOutcome | None]:
-    """Look for pairs beside a linear model, before any rank is tried, unless told not to."""
+    """Search for pairs with a linear model before any rank is tried, unless `search` is false."""
     stage = PairStage(plan, request, rows, surveyed, plan.units(surveyed))
     searches = search and plan.automatic.rank and request.given is None
     if not (searches and stage.possible and len(plan.make_units.names) <= MOST_FEATURES):
@@ -189,7 +189,7 @@ def first_stage(
 
 
 def ended(state: FitState) -> bool:
-    """Tell whether a fit ended in a way that leaves nothing to search beside."""
+    """Return whether a fit ended early, so that no search follows."""
     return state.status in (Status.interrupted, Status.stopped, Status.diverged)
 
 

@@ -5,12 +5,12 @@ Gives the estimators their machines, and predictions for all pairs of two tables
 """
 
 # From top to bottom:
-#   field_rows, field_patterns  rows are split into entities: a field, and what follows its levels
+#   field_rows, field_patterns  rows split into entities: a field and the columns that follow it
 #   field_table, loose_columns  a table of such rows, and slopes of columns that follow no field
-#   field_sums                  what the rows say about one entity, given the others
+#   field_sums                  sums of the rows for one entity, given the others
 #   level_posterior             the posterior of its levels, by small systems (level_systems)
 #   field_machine               a sweep over all entities
-#   variational, gibbs          sweeps until the bound stays, or draws
+#   variational, gibbs          sweeps until the bound stops rising, or draws
 #   label_machine, polya_gamma  draws of log-odds, for labels
 #   field_predict               predictions and the library's model of a machine
 #   pairwise_predictions        predictions for all pairs of two tables

@@ -1,4 +1,4 @@
-"""The rows of a batch, split into entities whose first patterns are those of earlier batches."""
+"""The rows of a batch, split into entities that begin with the patterns of earlier batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Frame(NamedTuple):
     mean: np.ndarray  # (D,)
     scale: np.ndarray  # (D,)
     patterns: tuple[csr_matrix, ...]  # (p, D), of each entity
-    beside: RunningSlopes | None = None  # of columns that follow no field, which are not among them
+    beside: RunningSlopes | None = None  # of columns that follow no field; not among `columns`
 
     @classmethod
     def first(
@@ -35,9 +35,9 @@ class Frame(NamedTuple):
         fields: Sequence[np.ndarray],
         loose: bool,
     ) -> "Frame | None":
-        """Return the frame of a first batch, without its patterns; None for rows without a machine.
+        """Return the frame of a first batch, without its patterns; None if no machine can fit it.
 
-        With `loose` there may be columns that follow no field.
+        With `loose`, some columns may follow no field.
         """
         columns = np.flatnonzero(X.getnnz(axis=0))
         X, among = X[:, columns], positions(columns, fields)
@@ -60,7 +60,7 @@ class Frame(NamedTuple):
 
     @classmethod
     def after(cls, running: RunningLevels, X: csr_matrix, fields: Sequence[np.ndarray]) -> "Frame":
-        """Return the frame of earlier batches, with the columns that are new in this one."""
+        """Return the frame of earlier batches, extended by the new columns of this one."""
         seen = np.flatnonzero(X.getnnz(axis=0))
         new = np.setdiff1d(seen, running.places)
         levels = np.isin(new, np.concatenate(fields))
@@ -79,15 +79,15 @@ class Frame(NamedTuple):
 def _with_followers(
     entities: tuple[Structure, ...], X: csr_matrix, new: np.ndarray, fields: Sequence[np.ndarray]
 ) -> tuple[tuple[Structure, ...], np.ndarray]:
-    """Let new columns, such as those of new labels, follow the first key that they can follow."""
+    """Let each new column, such as that of a new label, follow the first key that it can follow."""
     free, followed, result = np.ones(len(new), dtype=bool), X[:, new], []
     for entity in entities if len(new) else ():
         key = fields[entity.fields[0]]
         level = X[:, key].indices
         follows = exact_followers(followed, level, len(key))
         follows |= near_followers(followed, level, len(key))
-        more = tuple(int(j) for j in new[follows & free])
-        result.append(entity._replace(followers=(*entity.followers, *more)))
+        added = tuple(int(j) for j in new[follows & free])
+        result.append(entity._replace(followers=(*entity.followers, *added)))
         free &= ~follows
     return tuple(result) if len(new) else entities, new[~free]
 
@@ -98,7 +98,7 @@ class Batch:
 
     frame: Frame
     entities: tuple[Entity, ...]
-    slots: tuple[np.ndarray, ...]  # where each pattern of the frame stands in its entity
+    slots: tuple[np.ndarray, ...]  # the position of each pattern of the frame in its entity
 
     @classmethod
     def of(cls, frame: Frame, X: csr_matrix, fields: Sequence[np.ndarray]) -> "Batch":
@@ -127,16 +127,16 @@ def _entity(
     among: Sequence[np.ndarray],
     first: int,
 ) -> tuple[Entity, np.ndarray, csr_matrix]:
-    """Return an entity of rows, where its patterns stand in it, and the patterns."""
+    """Return an entity of rows, the positions of its patterns in it, and the patterns."""
     fields = [among[number] for number in structure.fields]
     (followers,) = positions(columns, [np.array(structure.followers)])
     inside = np.zeros(len(columns))
     inside[np.concatenate([*fields, followers]).astype(int)] = 1.0
-    mine = csr_matrix(X @ diags(inside))
-    mine.eliminate_zeros()
-    mine.sort_indices()
-    old, both = patterns.shape[0], vstack([patterns, mine], "csr")
-    # Rows are compared by a random projection, in which different ones differ.
+    entity_rows = csr_matrix(X @ diags(inside))
+    entity_rows.eliminate_zeros()
+    entity_rows.sort_indices()
+    old, both = patterns.shape[0], vstack([patterns, entity_rows], "csr")
+    # Rows are compared by a random projection, which differs for different rows.
     projected = both @ np.random.default_rng(0).standard_normal(len(columns))
     _, places, inverse = np.unique(projected, return_index=True, return_inverse=True)
     number = np.empty(len(places), dtype=int)
@@ -160,12 +160,12 @@ def _entity(
 
 
 def _levels(X: csr_matrix, field: np.ndarray) -> np.ndarray:
-    """Return the level of each row, which has exactly one."""
+    """Return the level of each row; each has exactly one."""
     return np.asarray(csr_matrix(X[:, field]).indices, dtype=np.intp)
 
 
 def complete(X: csr_matrix, fields: Sequence[np.ndarray]) -> np.ndarray:
-    """Tell which rows have exactly one level of each field (n,)."""
+    """Return which rows have exactly one level of each field (n,)."""
     good = np.ones(X.shape[0], dtype=bool)
     for field in fields:
         levels = X[:, field]

@@ -1,7 +1,7 @@
-"""Which columns follow the level of a field, and the patterns that rows of a level take in them.
+"""Which columns follow the level of a field, and the patterns that rows of a level have in them.
 
-A column may follow a field exactly, as the genres of a film do, or nearly: some cells are blank, or
-a user grows older. A level then has several patterns instead of one.
+A column may follow a field exactly, as the genres of a film do, or nearly, because some cells are
+blank or a user grows older. A level then has several patterns instead of one.
 """
 
 from typing import NamedTuple
@@ -9,30 +9,30 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-FIRST_ROWS = 1000  # that show cheaply that most columns follow no field
-NEARLY = 0.1  # share of a column's variance within the levels of a field that it nearly follows
-LEAST_ROWS = 30  # beyond one per level, that such a share can be judged by
+FIRST_ROWS = 1000  # enough to show cheaply that most columns follow no field
+NEARLY = 0.1  # largest share of a column's variance within the levels of a field it nearly follows
+LEAST_ROWS = 30  # beyond one per level, needed to estimate such a share
 
 
 class Patterns(NamedTuple):
-    """What the rows of the levels of a field look like in the columns that follow it."""
+    """The distinct rows that the levels of a field have in the columns that follow it."""
 
     of_row: np.ndarray  # (n,), the pattern of each row
     size: int  # number of patterns
     at: np.ndarray  # (m,), those that occur
     rows: np.ndarray  # (m,), a row of each of them
-    level: np.ndarray | None = None  # (size,), the level of each; None where they are the levels
+    level: np.ndarray | None = None  # (size,), the level of each; None if patterns are the levels
 
 
 def first_rows(level: np.ndarray, L: int) -> np.ndarray:
-    """Return the first row of each of L levels, −1 where there is none."""
+    """Return the first row of each of L levels, −1 if there is none."""
     first = np.full(L, -1)
     first[level[::-1]] = np.arange(len(level))[::-1]
     return first
 
 
 def exact_followers(X: csr_matrix, level: np.ndarray, L: int) -> np.ndarray:
-    """Tell which columns are a function of the level (d,)."""
+    """Return which columns are a function of the level (d,)."""
     changes = (X - X[first_rows(level, L)[level]]).tocoo()
     follows = np.ones(X.shape[1], dtype=bool)
     follows[changes.col[changes.data != 0]] = False
@@ -40,7 +40,7 @@ def exact_followers(X: csr_matrix, level: np.ndarray, L: int) -> np.ndarray:
 
 
 def near_followers(X: csr_matrix, level: np.ndarray, L: int, most: float = NEARLY) -> np.ndarray:
-    """Tell which columns vary within levels by a small share of their variance only (d,)."""
+    """Return which columns vary within levels by only a small share of their variance (d,)."""
     n, counts = X.shape[0], np.bincount(level, minlength=L)
     free = n - np.count_nonzero(counts)
     if free < LEAST_ROWS:
@@ -63,7 +63,7 @@ def levels_as_patterns(level: np.ndarray, L: int) -> Patterns:
 def patterns_of(X: csr_matrix, level: np.ndarray) -> Patterns:
     """Return the different rows of X that each level has, ordered by level.
 
-    Rows of a level are compared by a random projection, in which different ones differ.
+    Rows of a level are compared by a random projection, which differs for different rows.
     """
     projected = X @ np.random.default_rng(0).standard_normal(X.shape[1])
     values, code = np.unique(projected, return_inverse=True)

@@ -26,12 +26,12 @@ def predict_all(X: Any, layout: Layout, table: np.ndarray, signs: np.ndarray) ->
     Parameters
     ----------
     X : CSR matrix or array (n, d)
-        Rows. One without a level of a field counts as one of a level that was never seen.
+        Rows. A row without a level of a field is treated as one with a level never seen.
     layout : Layout
         Fields and entities.
     table : array (S, d + fields, k + 1)
         The linear coefficient and the factor of each column, and of an unseen level of each field.
-        Those of a column outside all entities, which no training row had, are zero.
+        They are zero for a column that no training row had, which is outside all entities.
     signs : array (k,)
         Sign of each component.
     """
@@ -58,7 +58,7 @@ def predict_all(X: Any, layout: Layout, table: np.ndarray, signs: np.ndarray) ->
 def factor_sums(
     X: Any, layout: Layout, table: np.ndarray, among: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the sums of the factors of the columns of rows, (n, S, k), perhaps of some only."""
+    """Return the sums of the factors of the columns of each row, (n, S, k), or of some columns."""
     S, d, K = table.shape
     rows = _with_unseen(X, layout.fields).astype(table.dtype)
     flat = np.ascontiguousarray(table.transpose(1, 0, 2)).reshape(d, -1)
@@ -71,7 +71,7 @@ def factor_sums(
 
 
 def _parts(layout: Layout, d: int) -> list[np.ndarray]:
-    """Return the columns of each entity, unseen levels of its fields included."""
+    """Return the columns of each entity, including unseen levels of its fields."""
     return [
         np.concatenate([part, [d + i for i in fields]]).astype(int)
         for part, fields in _with_fields(layout)
@@ -79,7 +79,7 @@ def _parts(layout: Layout, d: int) -> list[np.ndarray]:
 
 
 def _with_unseen(X: Any, fields: Sequence[np.ndarray]) -> csr_matrix:
-    """Return the rows with a column per field that is 1 where a row has no level of it."""
+    """Return the rows with an extra column per field, which is 1 if a row has no level of it."""
     X = csr_matrix(X)
     if not len(fields):
         return X
@@ -95,7 +95,7 @@ def in_raw_columns(
 ) -> np.ndarray:
     """Return tables (…, d + fields, K) for x, given those for (x − mean)∘scale.
 
-    What the means add to the rows of an entity, they add to every level of its largest field.
+    What the means add to the rows of an entity is added to every level of its largest field.
     """
     d, table = len(mean), table.copy()
     table[..., :d, :] *= scale[:, None]
@@ -123,8 +123,8 @@ def field_model(
     .. math:: \sum_{e < f} \langle t_e, t_f \rangle = \sum_{e < f} \langle t'_e, t'_f \rangle
               + \sum_e \langle t'_e, m - m_e \rangle + \sum_{e < f} \langle m_e, m_f \rangle,
 
-    so that a row without a level of a field counts as one of the mean of the field. With `places`
-    the table has only the columns at these places, and the others have no part in the model.
+    so a row without a level of a field is treated as the mean of the field. With `places` the table
+    has only the columns at these places, and the others have no part in the model.
     """
     d = table.shape[0] - len(layout.fields)
     columns, means = table[:d].copy(), table[d:]

@@ -1,9 +1,10 @@
 """Rows made of one-hot fields, split into entities.
 
 Columns that follow the level of a field, such as the age of a user or the genres of a film, belong
-to that field's *entity*: its rows take as many patterns as the field has levels, or a few more
-where some follow only nearly (see `field_patterns`). What the columns of one entity do together is
-a function of that level too, and is left to it: products are taken across entities only.
+to that field's *entity*: its rows have as many patterns as the field has levels, or a few more if
+some columns follow only nearly (see `field_patterns`). Products of columns of one entity are
+functions of that level, too, so its own coefficient covers them: only products across entities are
+modelled.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ class Member(NamedTuple):
     """Columns of an entity that take part as x_p φ[level_p]: a one-hot field, or one column."""
 
     columns: np.ndarray  # (L,), of X
-    group: int  # whose mean and precision its levels have
+    group: int  # the group whose mean and precision its levels share
     where: Any = slice(None)  # the patterns that have it, all or (m,)
     level: np.ndarray | None = None  # (m,), the level of each of them; None for one level each
     x: np.ndarray | float = 1.0  # (m,), the value of a column, 1 for a field
@@ -57,7 +58,7 @@ def summed(values: np.ndarray, group: np.ndarray, size: int) -> np.ndarray:
 
 
 class Entity(NamedTuple):
-    """Columns whose values follow the level of one field, the last member."""
+    """Columns whose values follow the level of one field, the key, which is the last member."""
 
     members: tuple[Member, ...]
     of_row: np.ndarray  # (n,), the pattern of each row
@@ -79,7 +80,7 @@ class PatternTotals(NamedTuple):
 
 
 class PatternPairs(NamedTuple):
-    """Sums over the rows that have a pattern of the one entity and one of the other."""
+    """Sums over the rows with a given pattern of one entity and a given pattern of the other."""
 
     by: tuple[Meetings, Meetings]  # by the patterns of each entity
     total: tuple[PatternTotals, PatternTotals]
@@ -94,7 +95,7 @@ class FieldRows:
     loose: tuple[int, ...]  # columns that follow no field: no machine can be fitted to them
     y: np.ndarray  # (n,)
     weight: np.ndarray  # (n,)
-    pairs: PatternPairs | None  # where there are two entities and nothing else
+    pairs: PatternPairs | None  # if there are two entities and nothing else
     n_groups: int
     n_columns: int
     shift: float
@@ -107,14 +108,14 @@ class FieldRows:
 
     @property
     def n(self) -> float:
-        """The number of rows, repetitions counted."""
+        """The number of rows, including repetitions."""
         return float(self.weight.sum())
 
 
 def field_rows(
     X: Any, y: np.ndarray, fields: Sequence[np.ndarray], weight: np.ndarray | None = None
 ) -> FieldRows:
-    """Split the columns of X, CSR or dense, into entities by the fields, and the loose rest.
+    """Split the columns of X, CSR or dense, into entities by the fields, and loose columns.
 
     Raises
     ------
@@ -134,7 +135,7 @@ def field_rows(
     y = (y - shift) / scale
     by_size = sorted((np.asarray(field) for field in fields), key=lambda field: -len(field))
     splits = [_split(X, field) for field in by_size]
-    occurs = X.getnnz(axis=0) > 0  # a column without an entry has no part in any row
+    occurs = X.getnnz(axis=0) > 0  # a column without entries does not matter
     free = occurs.copy()
     entities: list[Entity] = []
     groups = 0
@@ -147,7 +148,7 @@ def field_rows(
         exact, near = split.exact & free, split.near & free
         for other in (*inside, *splits):
             exact[other.field] = near[other.field] = False
-        for other in splits:  # what follows another field exactly is left to it
+        for other in splits:  # a column that follows another field exactly belongs to that field
             near &= ~other.exact
         entity = _entity(X, split, inside, exact, near, groups)
         groups = max(member.group for member in entity.members) + 1
@@ -193,9 +194,9 @@ def _entity(
     near: np.ndarray,
     first: int,
 ) -> Entity:
-    """Return a field with the fields inside it and the columns that follow it, its key last.
+    """Return a field with the fields nested in it and the columns that follow it, its key last.
 
-    Each field is a group of its own, numbered from `first` on; the single columns are one group.
+    Each field is a separate group, numbered from `first` on; the single columns are one group.
     """
     patterns, near = _patterns(X, split, near)
     key = Member(split.field, first, level=patterns.level)
@@ -217,7 +218,7 @@ class _Split(NamedTuple):
     field: np.ndarray
     level: np.ndarray  # (n,)
     exact: np.ndarray  # (d,), functions of the level
-    near: np.ndarray  # (d,), nearly so, and not exactly
+    near: np.ndarray  # (d,), nearly but not exactly
 
 
 def _split(X: csr_matrix, field: np.ndarray) -> _Split:
@@ -230,7 +231,7 @@ def _split(X: csr_matrix, field: np.ndarray) -> _Split:
 
 
 def _patterns(X: csr_matrix, split: _Split, near: np.ndarray) -> tuple[Patterns, np.ndarray]:
-    """Return the patterns of a field, and the near followers that are not too many for them."""
+    """Return the patterns of a field and its near followers; none if patterns were too many."""
     if near.any():
         patterns = patterns_of(X[:, np.flatnonzero(near)], split.level)
         if 2 * patterns.size <= len(split.level):
@@ -239,7 +240,7 @@ def _patterns(X: csr_matrix, split: _Split, near: np.ndarray) -> tuple[Patterns,
 
 
 def may_follow(X: Any, fields: Sequence[np.ndarray]) -> bool:
-    """Tell from the first rows whether every column may follow the level of a field."""
+    """Return whether every column may follow the level of a field, judged by the first rows."""
     X = csr_matrix(X[:FIRST_ROWS], dtype=np.float64)
     loose = np.ones(X.shape[1], dtype=bool)
     loose[np.concatenate([[], *fields]).astype(int)] = False
@@ -251,7 +252,7 @@ def may_follow(X: Any, fields: Sequence[np.ndarray]) -> bool:
 
 
 def has_many_entities(X: Any, fields: Sequence[np.ndarray]) -> bool:
-    """Tell whether three fields or more follow the level of no other one; O(nnz) per field.
+    """Return whether at least three fields do not follow another field; O(nnz) per field.
 
     Every row of X, CSR, must have a level of each field.
     """
@@ -270,7 +271,7 @@ def has_many_entities(X: Any, fields: Sequence[np.ndarray]) -> bool:
 
 
 def _follows(level: np.ndarray, other: np.ndarray, d: int) -> bool:
-    """Tell whether levels are a function of those of another field, which are not the rows."""
+    """Return whether levels are a function of those of another field with repeated levels."""
     levels = len(np.unique(other))
     return 2 * levels <= len(other) and len(np.unique(other * d + level)) == levels
 
@@ -287,6 +288,6 @@ def _levels(X: csr_matrix, field: np.ndarray) -> np.ndarray:
 
 
 def default_signs(rows: FieldRows, rank: int) -> np.ndarray:
-    """Return +1 where signs do not matter, between two entities, else both signs in turn."""
+    """Return alternating signs, or only +1 for two entities, where signs do not matter."""
     alike = len(rows.entities) == 2
     return np.ones(rank) if alike else np.where(np.arange(rank) % 2, -1.0, 1.0)

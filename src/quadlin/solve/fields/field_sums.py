@@ -5,10 +5,10 @@ and s the signs of the components, a row is
 
 .. math:: f = o + \omega_p + \langle t_p, q \rangle, \qquad q = s \circ \sum_{e' \neq e} t_{e'},
 
-so that :math:`G_p = \sum \tilde q \tilde q^\top` and :math:`h_p = \sum (y - o)\,\tilde q`, with
-:math:`\tilde q = (1, q)`, are all that the rows say about one entity, given the others. Where there
-are two entities, both are products of a sparse matrix of counts with a small table, and no array is
-as long as the rows. Arrays keep the patterns last, so that small systems are solved for all of them
+so :math:`G_p = \sum \tilde q \tilde q^\top` and :math:`h_p = \sum (y - o)\,\tilde q`, with
+:math:`\tilde q = (1, q)`, are sufficient statistics for one entity, given the others. With two
+entities, both are products of a sparse matrix of counts with a small table, and no array is as long
+as the rows. Patterns are the last axis of arrays, so that small systems are solved for all of them
 at once.
 """
 
@@ -22,11 +22,11 @@ from quadlin.core.compiled_levels import Meetings, meet, takes_levels
 from quadlin.solve.fields.field_rows import FieldRows
 from quadlin.solve.fields.level_systems import remainder
 
-BLOCK = 8192  # rows of a block where there are more than two entities
+BLOCK = 8192  # rows of a block, if there are more than two entities
 
 
 class Statistics(NamedTuple):
-    """What the rows say about an entity, given the others."""
+    """The sufficient statistics of the rows for an entity, given the others."""
 
     G: np.ndarray  # (K, K, p), K = rank + 1
     h: np.ndarray  # (K, p)
@@ -34,7 +34,7 @@ class Statistics(NamedTuple):
 
 
 class LevelMoments(NamedTuple):
-    """Mean and covariance of (ω, t) of each pattern; no covariance where they are numbers."""
+    """Mean and covariance of (ω, t) of each pattern; no covariance for a draw."""
 
     mean: np.ndarray  # (K, p)
     cov: np.ndarray | None = None  # (K, K, p)
@@ -49,7 +49,7 @@ class LevelMoments(NamedTuple):
 def statistics(
     rows: FieldRows, e: int, state: Sequence[LevelMoments], signs: np.ndarray, b: float
 ) -> Statistics:
-    """Return what the rows say about entity e, given the moments of the others."""
+    """Return the statistics for entity e, given the moments of the others."""
     if rows.pairs is None:
         return _of_rows(rows, e, state, signs, b)
     other, meetings, total = state[1 - e], rows.pairs.by[e], rows.pairs.total[1 - e]
@@ -105,7 +105,7 @@ def _of_rows(
             packed, turned, (quadratic, traces) = np.split(spread, [len(i), len(i) + K])
             products += (signed[i] * signed[j])[:, None] * packed
             C = unpacked(packed, K)
-            # Cov(θ, ω + ⟨t, the others⟩), where each entity sees q less its own part.
+            # Cov(θ, ω + ⟨t, the others⟩); for each entity, q is reduced by the entity's own part.
             along = np.einsum("abn,bn->an", C, q) - turned
             targets -= signed[:, None] * along
             square = square + np.einsum("an,an->n", q, along - turned) + quadratic
@@ -120,9 +120,9 @@ def _of_rows(
 
 
 def _spread(moments: LevelMoments, signs: np.ndarray) -> np.ndarray:
-    """Return what adds up over entities: C, C m, mᵀC m and tr(sCsC) of each pattern, m = (0, s∘t).
+    """Return C, C m, mᵀC m and tr(sCsC) of each pattern, m = (0, s∘t), which add over entities.
 
-    Sums over pairs of entities are then those of the totals less each entity's own.
+    Sums over pairs of entities are those of the totals, less those of each entity.
     """
     C = moments.cov
     assert C is not None

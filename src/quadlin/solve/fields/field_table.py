@@ -1,4 +1,4 @@
-"""Rows made of one-hot fields as a table that a posterior can be fitted to, and their count."""
+"""Rows made of one-hot fields as a table to which a posterior can be fitted, and their count."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from quadlin.solve.fields.field_predict import Layout, in_raw_columns
 from quadlin.solve.fields.field_rows import FieldRows, field_rows
 from quadlin.solve.fields.loose_columns import LooseColumns
 
-FEW_COPIES = 0.9  # share of distinct rows, above which equal weights are left as they are
-BY_THEMSELVES = 0.5  # share of distinct rows whose x has other targets too
-# Chance that two rows have the same target, above which rows of the same x are often equal; and
-# above which all rows are.
+FEW_COPIES = 0.9  # share of distinct rows above which equal weights are left as they are
+BY_THEMSELVES = 0.5  # share of distinct rows whose x also has other targets
+# Chance that two rows have the same target: above the first, rows of the same x are often equal by
+# chance; above the second, all rows are.
 SOME_TARGETS, ONE_TARGET = 0.05, 0.5
 
 
@@ -25,8 +25,8 @@ class FieldTable:
 
     rows: FieldRows
     fields: Sequence[np.ndarray]
-    mean: np.ndarray  # (d,), taken off the columns
-    scale: np.ndarray  # (d,), that they were multiplied by
+    mean: np.ndarray  # (d,), subtracted from the columns
+    scale: np.ndarray  # (d,), by which they were multiplied
     beside: LooseColumns | None = None  # columns that follow no field
 
     @property
@@ -44,8 +44,8 @@ def field_table(
 ) -> FieldTable | None:
     """Return rows in memory whose columns are all levels of fields or functions of them.
 
-    None where they are not, or where there is only one entity and so no products. With `loose`
-    there may be other columns, which have slopes.
+    None if they are not, or if there is only one entity and so no products. With `loose` there may
+    be other columns, which have slopes.
     """
     X = csr_matrix(source.X, dtype=np.float64)
     mean, scale = _standard(X, features)
@@ -75,9 +75,9 @@ def standardised(X: csr_matrix, mean: np.ndarray, scale: np.ndarray) -> csr_matr
 
 
 def _standard(X: csr_matrix, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
-    """Return what is taken off the columns and what they are multiplied by; 0/1 stays 0/1.
+    """Return the means and scales that standardise columns; 0/1 columns stay 0/1.
 
-    Numbers get standard deviation one, and mean zero unless most of them are zero.
+    Columns of numbers get standard deviation one, and mean zero unless most entries are zero.
     """
     n = X.shape[0]
     one_zero = np.isclose(moments.var, moments.mean * (1 - moments.mean))  # E x² = E x
@@ -88,12 +88,12 @@ def _standard(X: csr_matrix, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
 
 
 def evidence_share(source: Any) -> float:
-    """Return what the weights of rows in memory are multiplied by to count them.
+    """Return the factor on the weights of rows in memory with which their sum counts the rows.
 
-    To give a row twice, or a weight of 2, does not make its noise better known. Weights are
+    A row that is given twice, or has a weight of 2, says no more about the noise. Weights are
     relative: with W the weight of each distinct row (x, y), all together count as (ΣW)²/ΣW² rows.
-    Rows that come again by themselves, as do those of a few categories with few different targets,
-    are no copies.
+    Rows that are equal by chance, such as those of a few categories with few different targets, are
+    not copies.
     """
     y = np.asarray(source.y, dtype=np.float64)
     weight = np.ones(len(y)) if source.weight is None else np.asarray(source.weight, np.float64)

@@ -27,16 +27,16 @@ BURN_IN = 30  # sweeps before the draws that are kept
 
 @dataclass(frozen=True)
 class Draws:
-    """Draws of a factorization machine, after those of burn-in, and how they came about."""
+    """Draws of a factorization machine after burn-in, and the history of the sampler."""
 
     intercepts: np.ndarray  # (S,)
     tables: np.ndarray  # (S, d + fields, k + 1), float32: (w, v) of each column; see `predict_all`
-    centred: np.ndarray  # the same with some levels at their means given the rest: steadier means
+    centred: np.ndarray  # the same, with some levels at their conditional means: less variable
     signs: np.ndarray  # (k,)
     noises: np.ndarray  # (S,), standard deviations
     layout: Layout
     history: tuple[Sweep, ...] = ()
-    labels: bool = False  # whether they are log-odds, and predictions those of mean probabilities
+    labels: bool = False  # whether they are log-odds, averaged as probabilities
 
     @property
     def noise(self) -> float:
@@ -44,11 +44,11 @@ class Draws:
         return float(np.sqrt(np.mean(self.noises**2)))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return the posterior mean of new rows, and if asked for the predictive deviation.
+        """Return the posterior mean of new rows and, if `return_std`, the predictive deviation.
 
-        Of labels it is the log-odds of their posterior mean probability.
+        For labels it is the log-odds of their posterior mean probability.
 
-        A row that has no level of a field counts as one of a level that was never seen.
+        A row without a level of a field is treated as one with a level that was never seen.
         """
         mean, std = np.empty(X.shape[0]), np.empty(X.shape[0])
         step = max(1, PREDICTIONS // len(self.tables))
@@ -77,7 +77,7 @@ def draw(
     max_bytes: int = BYTES,
     labels: bool = False,
 ) -> Draws:
-    """Go on from variational inference as a sampler.
+    """Continue from variational inference as a sampler.
 
     Parameters
     ----------
@@ -86,8 +86,8 @@ def draw(
     fields : sequence of int array
         The columns of each one-hot field; every row has exactly one level of each.
     draws, burn_in : int
-        Sweeps that are kept and sweeps before them. Of the kept ones, only as many evenly spaced
-        ones as fit into `max_bytes` are stored.
+        Sweeps that are kept and sweeps before them. Of the kept sweeps, only as many evenly spaced
+        ones as fit in `max_bytes` are stored.
     max_bytes : int
         Most memory of the stored draws, 8·(d + fields)·(rank + 1) bytes each.
     labels : bool

@@ -1,14 +1,15 @@
-r"""The Gaussian posterior of the levels of a field, given all else.
+r"""The Gaussian posterior of the levels of a field, given everything else.
 
 Levels are :math:`\varphi_l = (w_l, v_l) \sim N(\mu, \Lambda^{-1})`, with a mean and a precision per
-group and component. Given all else they are independent, each a ridge regression in
+group and component. Given everything else they are independent, each a ridge regression in
 :math:`K = k + 1` unknowns,
 
 .. math:: \varphi_l \sim N(P_l^{-1}(\alpha r_l + \Lambda\mu),\; P_l^{-1}),
           \qquad P_l = \alpha A_l + \Lambda,
 
 and :math:`\mu` is drawn or solved for with the levels integrated out. Sampling and variational
-inference differ in one thing: whether the rest has a covariance. All arrays keep the levels last.
+inference differ in one thing: whether the rest has a covariance. Levels are the last axis of all
+arrays.
 """
 
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from quadlin.solve.fields.level_systems import (
 MEAN_WEIGHT = 1.0  # the prior of a group's mean counts as one level at zero
 SHAPE, RATE = 0.5, 0.05  # of the gamma prior of a precision, in units of the target's variance
 NOISE_SHAPE, NOISE_RATE = 1e-3, 1e-9
-REFLECTED = 0.7  # minus the correlation of a draw of the levels with the last one
+REFLECTED = 0.7  # minus the correlation of a draw of the levels with the previous one
 
 
 class Levels(NamedTuple):
@@ -56,8 +57,8 @@ class Levels(NamedTuple):
     def draw(self, rng: np.random.Generator, deviation: np.ndarray | None = None) -> np.ndarray:
         """Return a draw of every level (K, L).
 
-        `deviation` (K, L), from its mean, of a draw from the same conditional puts the new one
-        on the other side of the mean, so that averages over draws vary less.
+        With `deviation` (K, L), that of an earlier draw from the mean of the same conditional, the
+        new draw tends to the other side of the mean, so that averages over draws vary less.
         """
         z = rng.standard_normal(self.mean.shape)
         spread = spread_out(self.factor, z)
@@ -69,7 +70,7 @@ class Levels(NamedTuple):
 def evidence(stats: Statistics, rest: np.ndarray, member: Member) -> tuple[np.ndarray, np.ndarray]:
     """Return A (K, K, L) and r (K, L) of the levels; `rest` (K, m) is the entity without them.
 
-    Over the patterns that have a level, θ = rest + x φ, so that A = Σ x²G and r = Σ x(h − G rest).
+    For the patterns that have a level, θ = rest + x φ, so A = Σ x²G and r = Σ x(h − G rest).
     """
     if member.level is None:  # one pattern per level
         return stats.G, remainder(stats.G, stats.h, rest)
@@ -83,10 +84,10 @@ def evidence(stats: Statistics, rest: np.ndarray, member: Member) -> tuple[np.nd
 
 @dataclass(frozen=True)
 class MarginalEvidence:
-    """What the rows say about a member at noise one, the key of its entity integrated out.
+    """The evidence about a member at noise one, with the key of its entity integrated out.
 
-    A key's level takes up most of what the other members of its pattern could say. Given it, they
-    would hardly move.
+    Given the level of the key, which explains most of what the other members could, they would
+    hardly move.
     """
 
     stats: Statistics
@@ -103,7 +104,7 @@ class MarginalEvidence:
 
     @cached_property
     def _of_one_each(self) -> Statistics:
-        """Return G and h where a level of the key has one pattern: Λ − ΛP⁻¹Λ and αΛP⁻¹h."""
+        """Return G and h if each level of the key has one pattern: Λ − ΛP⁻¹Λ and αΛP⁻¹h."""
         stats, precision = self.stats, self.precision
         factors = factorised(stats.G, stats.h, self.noise, precision)
         G = covariances(factors.factor)
@@ -115,7 +116,7 @@ class MarginalEvidence:
     def _of_several(
         self, member: Member, rest: np.ndarray, key_level: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        r"""Return A and r where levels of the key have several patterns.
+        r"""Return A and r if levels of the key have several patterns.
 
         With :math:`P_l = \alpha \sum G_p + \Lambda`, :math:`B_l = \alpha \sum x_p G_p` and
         :math:`D_l = \alpha \sum (h_p - G_p\,\text{rest}_p) + \Lambda\mu` over the patterns of a
@@ -147,7 +148,7 @@ class MarginalEvidence:
 
 
 def at_patterns(member: Member, levels: LevelMoments) -> LevelMoments:
-    """Return what the levels of a member are to its patterns: x φ and x² times its covariance."""
+    """Return what a member adds to its patterns: x φ, and x² times its covariance."""
     x = member.x
     if member.level is not None:
         levels = levels.at(member.level)
@@ -160,8 +161,8 @@ def conditional(
 ) -> Levels:  # fmt: skip
     """Return the distribution of the levels, given `noise`, the precision α of a row.
 
-    Where no mean of the group is given, it is drawn with the levels integrated out, or without
-    `rng` the most probable one is taken.
+    If no mean of the group is given, it is drawn with the levels integrated out; without `rng`, it
+    is the most probable one.
     """
     L = r.shape[1]
     factors = factorised(A, r, noise, precision)

@@ -1,6 +1,6 @@
 """Small systems of equations, one per level of a field, for all levels at once.
 
-Arrays keep the levels last. The compiled kernel does the work where there is one, else numpy.
+Levels are the last axis of arrays. The compiled kernel does the work if there is one, else numpy.
 """
 
 import numpy as np

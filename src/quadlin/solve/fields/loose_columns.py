@@ -1,9 +1,9 @@
-"""Columns of numbers beside fields that are fitted by their posterior: slopes, and a test of them.
+"""Loose columns, which follow no field: their slopes, and a test for products.
 
-A column that is no function of a level, such as the hour of a rating, would need products of its
-own in the posterior. Its slope comes from a ridge regression on all columns; what it leaves is
-tested for products of it, which least squares can fit. In a stream, the slopes of later batches are
-those of a regression of what the machine leaves, on the columns alone.
+A column that is not a function of a level, such as the hour of a rating, would need products of its
+own in the posterior. It has only a slope, from a ridge regression on all columns. The residual is
+tested for products of the column, which least squares could fit. In a stream, the slopes of later
+batches come from a regression of the machine's residual on these columns alone.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags
 from scipy.sparse.linalg import lsmr
 
-SURE = 6.0  # standard deviations: products that are there beyond doubt
-RIDGE = 1.0  # rows that say zero, for each column
+SURE = 6.0  # standard deviations beyond which products certainly exist
+RIDGE = 1.0  # in rows with slope zero, for each column
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LooseColumns:
     def of(
         cls, X: csr_matrix, y: np.ndarray, weight: np.ndarray | None, columns: Sequence[int]
     ) -> "LooseColumns":
-        """Find the slopes beside all other columns of X (n, d), which have a common scale."""
+        """Fit the slopes together with all other columns of X (n, d), which have a common scale."""
         places = np.asarray(columns)
         weight = np.ones(len(y)) if weight is None else np.asarray(weight)
         root = np.sqrt(weight)
@@ -40,7 +40,7 @@ class LooseColumns:
         return cls(places, slopes[places], np.asarray(X[:, places].todense()))
 
     def without(self, X: csr_matrix, y: np.ndarray) -> tuple[csr_matrix, np.ndarray]:
-        """Return rows without the columns, and targets without what they add."""
+        """Return rows without the columns, and targets without their contribution."""
         keep = np.ones(X.shape[1])
         keep[self.columns] = 0.0
         return csr_matrix(X @ diags(keep)), np.asarray(y) - self.values @ self.slopes
@@ -48,7 +48,7 @@ class LooseColumns:
     def interact(
         self, error: np.ndarray, weight: np.ndarray | None, levels: Sequence[np.ndarray]
     ) -> bool:
-        """Tell whether errors show products of the columns with levels or with each other."""
+        """Return whether errors show products of the columns with levels or with each other."""
         weight = np.ones(len(error)) if weight is None else np.asarray(weight)
         Z, error, weight = self.values[weight > 0], error[weight > 0], weight[weight > 0]
         noise = np.average(error**2, weights=weight)
@@ -71,28 +71,29 @@ class RunningSlopes(NamedTuple):
     """The slopes of loose columns in a stream, and the sums of all rows so far."""
 
     columns: np.ndarray  # (m,), of X
-    mean: np.ndarray  # (m,), taken off them
-    scale: np.ndarray  # (m,), that they were multiplied by
+    mean: np.ndarray  # (m,), subtracted from them
+    scale: np.ndarray  # (m,), by which they were multiplied
     slopes: np.ndarray  # (m,), with which the last batch was learned
     gram: np.ndarray  # (m, m), Σ weight zzᵀ
-    score: np.ndarray  # (m,), Σ weight z·(what the machine of its time leaves)
+    score: np.ndarray  # (m,), Σ weight z·(residual of the machine at that time)
 
     def values(self, X: csr_matrix) -> np.ndarray:
         """Return the standardised values of rows (n, m)."""
         return np.asarray((X[:, self.columns].toarray() - self.mean) * self.scale)
 
     def renewed(self) -> "RunningSlopes":
-        """Return them with the slopes of all rows so far."""
+        """Return the same with the slopes of all rows so far."""
         ridge = RIDGE * np.eye(len(self.slopes))
         return self._replace(slopes=np.linalg.solve(self.gram + ridge, self.score))
 
-    def fed(self, Z: np.ndarray, left: np.ndarray, weight: np.ndarray) -> "RunningSlopes":
-        """Add the sums of more rows; `left` is what the machine leaves of y."""
+    def fed(self, Z: np.ndarray, residual: np.ndarray, weight: np.ndarray) -> "RunningSlopes":
+        """Add the sums of more rows; `residual` is that of the machine."""
         weighted = weight[:, None] * Z
-        return self._replace(gram=self.gram + Z.T @ weighted, score=self.score + left @ weighted)
+        score = self.score + residual @ weighted
+        return self._replace(gram=self.gram + Z.T @ weighted, score=score)
 
     def problem(self, d: int, taken: np.ndarray) -> bool:
-        """Tell whether values read from a file are invalid."""
+        """Return whether values read from a file are invalid."""
         columns = self.columns
         inside = columns.dtype.kind == "i" and bool(np.isin(columns, np.arange(d)).all())
         unique = len(np.unique(columns)) == len(columns) > 0 and not np.isin(columns, taken).any()

@@ -4,8 +4,8 @@ A row whose columns are split into two sides, z = (u, i), has
 
 .. math:: f(u, i) = a_u + b_i + \langle p_u, q_i \rangle,
 
-because only products of a column of one side with a column of the other involve both sides. So n·m
-predictions are one matrix product of thin factors.
+because only products of a column of one side with a column of the other involve both sides. So all
+n·m predictions are one matrix product of thin factors.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ from quadlin.solve.fits.fit_state import FitState
 
 SCORES = 2**22  # numbers of a block of scores
 FACTORS = 2**24  # numbers of a block of factors
-LEAST = 1e-15  # of a mean probability over draws, so that its logarithm is finite
+LEAST = 1e-15  # smallest mean probability over draws, so that its logarithm is finite
 
 
 class Side(NamedTuple):
-    """Rows of one side: what each adds alone, and the factor of its products with the other.
+    """Rows of one side: what each adds alone, and its factor in products with the other side.
 
     For S draws of log-odds there are S of each, since probabilities are averaged over them.
     """
@@ -48,14 +48,14 @@ class Half(NamedTuple):
 def sides_of(
     state: FitState, features: tuple[np.ndarray, np.ndarray]
 ) -> tuple[Callable[[Any], Side], Callable[[Any], Side]]:
-    """Return two functions from rows of the features of a side to that `Side`, for a model.
+    """Return two functions, one per side, that turn rows of its features into a `Side` of a model.
 
     Parameters
     ----------
     state : FitState
         The model and its units.
     features : two arrays
-        The features of each side, which together are all.
+        The features of each side; together they are all features.
     """
     model, units = _in_numpy(state.model), _in_numpy(state.units)
     y = units.target.scale
@@ -76,12 +76,12 @@ def sides_of(
 def sides_of_draws(
     draws: Draws, features: tuple[np.ndarray, np.ndarray]
 ) -> tuple[Callable[[Any], Side], Callable[[Any], Side]]:
-    """Return such functions for the mean over draws, whose factors stand side by side.
+    """Return such functions for the mean over draws, whose factors are concatenated.
 
-    Draws of log-odds are kept apart: the mean is that of their probabilities.
+    Draws of log-odds are kept separate, because their probabilities are averaged.
     """
     layout, S = draws.layout, len(draws.tables)
-    # Of entities with columns on both sides, which have no products within them.
+    # Entities with columns on both sides: products within an entity are not modelled.
     shared = [p for p in layout.parts if all(np.isin(p, side).any() for side in features)]
 
     def side(columns: np.ndarray, X: Any, last: bool) -> Side:
@@ -107,7 +107,7 @@ def sides_of_draws(
 
 
 class Best(NamedTuple):
-    """The best pairs, user by user and by falling score."""
+    """The best pairs, user by user, the highest score first."""
 
     users: np.ndarray  # (pairs,), positions
     items: np.ndarray
@@ -123,13 +123,13 @@ def best_pairs(
     Parameters
     ----------
     users : rows (n_users, width)
-        Of the first side.
+        Rows of the first side.
     left : callable
-        From such rows to their `Side`.
+        Turns such rows into their `Side`.
     items : Side
-        Of all items.
+        The side of all items.
     n : int
-        How many at most for each user.
+        Maximum number of items per user.
     excluded : CSR matrix (n_users, n_items) or None
         Pairs with an entry are left out.
 
@@ -188,7 +188,7 @@ def _scores(users: Side, items: Side, at: slice) -> np.ndarray:
 
 
 def _alone(model: Model, units: Units, X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return f(z) and Z U of rows of the features that a model was restricted to."""
+    """Return f(z) and Z U of rows of the features to which a model was restricted."""
     assembly = assembly_of(model)
     products, squares = Block(X, units).products(columns_of(model), assembly.left_out)
     return evaluate(model, assembly, products, squares)[:, 0], products[:, : len(model.s)]
@@ -207,13 +207,13 @@ def _in_numpy(parts: Any) -> Any:
 
 
 def _of_side(layout: Layout, table: np.ndarray, columns: np.ndarray) -> tuple[Layout, np.ndarray]:
-    """Return the layout and the tables of the columns of one side, numbered anew."""
+    """Return the layout and the tables of the columns of one side, renumbered."""
     d = table.shape[1] - len(layout.fields)
     place = np.full(d, -1)
     place[columns] = np.arange(len(columns))
-    mine = [i for i, field in enumerate(layout.fields) if place[field[0]] >= 0]
+    on_side = [i for i, field in enumerate(layout.fields) if place[field[0]] >= 0]
     parts = [place[part[place[part] >= 0]] for part in layout.parts]
     inner = Layout(
-        tuple(place[layout.fields[i]] for i in mine), tuple(part for part in parts if len(part))
+        tuple(place[layout.fields[i]] for i in on_side), tuple(part for part in parts if len(part))
     )
-    return inner, table[:, [*columns, *(d + i for i in mine)]]
+    return inner, table[:, [*columns, *(d + i for i in on_side)]]

@@ -1,8 +1,8 @@
-r"""What rows that are gone say about the levels of fields, and the machine that they led to.
+r"""The sums of past rows for the levels of fields, and the machine that was learned from them.
 
-The sums :math:`G_p` and :math:`h_p` of `field_sums` add up over batches of rows. Those of a batch
-are taken at the factors of the other entities when it was learned, with their covariances: what
-was not known about these factors then counts as noise, and less of it in every later batch.
+The sums :math:`G_p` and :math:`h_p` of `field_sums` add over batches of rows. Those of a batch use
+the factors of the other entities at that time, with their covariances: the uncertainty of these
+factors counts as noise, which decreases with every later batch.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from quadlin.solve.fields.field_predict import Layout, in_raw_columns
 from quadlin.solve.fields.field_rows import FieldRows
 from quadlin.solve.fields.loose_columns import RunningSlopes
 
-LARGEST = 1e120  # of the numbers of a machine, whose squares are finite
+LARGEST = 1e120  # of the numbers of a machine, so that their squares are finite
 
 
 class Structure(NamedTuple):
@@ -50,8 +50,8 @@ class RunningLevels:
 
     entities: tuple[Structure, ...]
     columns: np.ndarray  # (D,), those that have occurred; positions below are among them
-    mean: np.ndarray  # (D,), taken off the columns
-    scale: np.ndarray  # (D,), that they were multiplied by
+    mean: np.ndarray  # (D,), subtracted from the columns
+    scale: np.ndarray  # (D,), by which they were multiplied
     table: np.ndarray  # (D, K), means of the levels, K = rank + 1
     # The patterns of all entities, one entity after the other, as sparse rows of these columns.
     data: np.ndarray  # (entries,)
@@ -70,10 +70,10 @@ class RunningLevels:
     intercept: float  # in units of the target below
     target_mean: float
     target_scale: float
-    weight: float  # of all rows, as they were counted
+    weight: float  # of all rows, in the units in which they were counted
     share: float  # by which given weights are multiplied to count rows
     error: float  # the mean squared error of working targets
-    penalties: tuple[float, float]  # of w and M, that the precisions come to
+    penalties: tuple[float, float]  # of w and M, equivalent to the precisions
     beside: RunningSlopes | None = None  # of columns that follow no field
 
     @property
@@ -89,7 +89,7 @@ class RunningLevels:
 
     @property
     def places(self) -> np.ndarray:
-        """Return the columns that have a part in the model, those beside the machine last."""
+        """Return the columns of the model; those that follow no field come last."""
         return self.columns if self.beside is None else np.append(self.columns, self.beside.columns)
 
     def fields_among(self, fields: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -127,7 +127,7 @@ class RunningLevels:
         )
 
     def moved(self, places: np.ndarray) -> "RunningLevels":
-        """Return the same levels after each column of the rows has moved to another place."""
+        """Return the same levels after each column of the rows has moved to a new place."""
         entities = tuple(
             e._replace(followers=tuple(int(places[j]) for j in e.followers)) for e in self.entities
         )
@@ -174,7 +174,7 @@ class RunningLevels:
         return None if self._are_sums else "the sums of a machine"
 
     def _have_levels(self, fields: Sequence[np.ndarray]) -> bool:
-        """Tell whether each pattern has exactly one level of each field of its entity."""
+        """Return whether each pattern has exactly one level of each field of its entity."""
         among, ends, X = self.fields_among(fields), np.cumsum(self.counts)[:-1], self.patterns
         parts = zip(self.entities, np.split(np.arange(X.shape[0]), ends), strict=True)
         return all(
@@ -185,24 +185,24 @@ class RunningLevels:
 
     @property
     def _sizes(self) -> tuple[float, ...]:
-        """Return the numbers that are above zero."""
+        """Return the numbers that must be positive."""
         noise = self.noise_shape, self.noise_rate
         return (*noise, self.target_scale, self.weight, self.share)
 
     @property
     def _are_sums(self) -> bool:
-        """Tell whether G can be sums of squares."""
+        """Return whether G can be sums of squares."""
         i, j = np.triu_indices(self.table.shape[1])
         roots = np.sqrt(np.maximum(self.G[i == j], 0.0))
         return bool((np.abs(self.G) <= (1 + 1e-6) * roots[i] * roots[j]).all())
 
 
 def positions(columns: np.ndarray, fields: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return where the columns of each field stand among some columns."""
+    """Return the positions of the columns of each field among some columns."""
     return [np.flatnonzero(np.isin(columns, field)) for field in fields]
 
 
-# Of the arrays in files: a letter stands for the same number in all of them.
+# The shapes of arrays in files: a letter means the same number in all of them.
 LEVEL_SHAPES: dict[type, dict[str, str]] = {
     RunningLevels: {
         **dict.fromkeys(("columns", "mean", "scale"), "D"),

@@ -1,7 +1,7 @@
-"""A machine on fields that learns batch by batch: each batch by the posterior of all rows so far.
+"""A machine on fields that learns batch by batch, from the posterior given all rows so far.
 
-The rows of earlier batches are sums (`running_levels`), so that a batch takes O(its rows + levels)
-memory and a few sweeps over it.
+Only sums of the rows of earlier batches are kept (`running_levels`), so a batch takes O(its rows +
+levels) memory and a few sweeps over it.
 """
 
 from collections import deque
@@ -28,15 +28,15 @@ class LevelPlan(NamedTuple):
     """How the rows of a stream are learned."""
 
     rank: int
-    logistic: bool  # labels 0 and 1, else numbers
-    loose: bool  # whether columns may follow no field, in a first batch
+    logistic: bool  # labels 0 and 1, otherwise numbers
+    loose: bool  # whether some columns may follow no field, in a first batch
     seed: int
     most_sweeps: int
     tol: float  # of the bound, per row
 
 
 class RunningMachine(FieldMachine):
-    """A machine that goes on from sums over rows that are gone."""
+    """A machine that continues from sums over past rows."""
 
     def __init__(self, running: RunningLevels, batch: Batch, rows: FieldRows) -> None:
         super().__init__(rows, running.signs, np.random.default_rng(0), sampled=False)
@@ -64,21 +64,21 @@ class RunningMachine(FieldMachine):
                 mean[:, seen] = running.table[member.columns[seen]].T
                 members[i] = members[i]._replace(mean=mean)
         self.state = [self._patterns(e, entity.members) for e, entity in enumerate(rows.entities)]
-        for e, entity in enumerate(rows.entities):  # their covariances, by the old rows alone
+        for e, entity in enumerate(rows.entities):  # their covariances, from the old rows alone
             self._update_entity(e, entity, self.before[e])
 
     @property
     def n(self) -> float:
-        """The number of rows, those that are gone included."""
+        """The number of rows, including past ones."""
         return self.rows.n + self.n_before
 
     def statistics(self, e: int) -> Statistics:
-        """Return what all rows say about an entity, given the others."""
+        """Return the statistics of all rows for an entity, given the others."""
         new, old = super().statistics(e), self.before[e]
         return Statistics(new.G + old.G, new.h + old.h, new.rest + old.rest)
 
     def _update_intercept(self, residual: float) -> None:
-        """Leave b, which is part of the sums of old rows: the means of fields move instead."""
+        """Keep b, which is part of the sums of old rows; the means of fields move instead."""
 
 
 def learned(
@@ -87,7 +87,7 @@ def learned(
     fields: Sequence[np.ndarray],
     plan: LevelPlan,
 ) -> RunningLevels | None:
-    """Return what is known after a batch; None where the rows of a first one have no machine.
+    """Return the state after a batch; None if no machine can fit the rows of a first batch.
 
     Rows without a level of each field are left out.
     """
@@ -137,12 +137,12 @@ def _first(
 
     lines = _Lines(frame.beside, X)
     machine = fitted(lines.off(y), share * weight)
-    if plan.logistic:  # about a constant, log-odds are those of a fit to labels as numbers
+    if plan.logistic:  # around a constant, log-odds follow from a fit to labels as numbers
         n = weight.sum()
         p = (float(weight @ y) + 0.5) / (n + 1)
         f = machine.rows.shift + machine.rows.scale * _values(machine)
         h, z = _working(float(log_odds(p)) + (f - p) / (p * (1 - p)), y)
-        # The noise is learned per weight: only as many as there are rows leave it its say.
+        # The noise is learned per unit of weight, so the total weight must be the number of rows.
         share = float(n / (weight @ h))
         machine = fitted(z, share * weight * h)
     elif np.ptp(y) > 0 and (_is_noiseless(machine) or lines.interact(machine)):
@@ -155,17 +155,17 @@ def _is_noiseless(machine: FieldMachine) -> bool:
 
 
 class _Lines:
-    """What columns that follow no field add to the rows of a batch."""
+    """The contribution of columns that follow no field to the rows of a batch."""
 
     def __init__(self, beside: RunningSlopes | None, X: csr_matrix) -> None:
         self.beside, self.Z = beside, None if beside is None else beside.values(X)
 
     def off(self, y: np.ndarray) -> np.ndarray:
-        """Return the targets without it."""
+        """Return the targets without this contribution."""
         return y if self.beside is None else y - self.Z @ self.beside.slopes
 
     def interact(self, machine: FieldMachine) -> bool:
-        """Tell whether what the machine leaves shows products of the columns."""
+        """Return whether the residual of the machine shows products of the columns."""
         if self.beside is None or self.Z is None:
             return False
         rows = machine.rows
@@ -176,7 +176,7 @@ class _Lines:
     def after(
         self, machine: FieldMachine, y: np.ndarray, weight: np.ndarray
     ) -> RunningSlopes | None:
-        """Return the slopes with the sums of the batch."""
+        """Return the slopes with the sums of the batch added."""
         if self.beside is None or self.Z is None:
             return None
         f = machine.rows.shift + machine.rows.scale * _values(machine)
@@ -194,7 +194,7 @@ def _values(machine: FieldMachine) -> np.ndarray:
 
 
 def _working(f: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights and targets of the least squares that approximate log-loss about log-odds."""
+    """Return weights and targets of the least squares that approximate log-loss near log-odds."""
     h = np.clip(curvature(f), FLATTEST, None)
     return h, f + (y - probability(f)) / h
 

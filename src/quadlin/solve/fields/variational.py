@@ -1,11 +1,11 @@
 """Variational inference of a machine on fields, after some sweeps of a sampler, and its result.
 
-The bound of the log evidence has a local optimum without products, to which inference goes from
-small factors and from large ones if there are few rows per level, even where products explain most
-of the target: 60,000 ratings of 5,000 users for 2,000 films whose errors are 27% smaller with
-products. The bound cannot tell either, since it counts the uncertainty of levels as if they were
-independent: it may be higher without products that new rows confirm. A sampler leaves this place by
-itself, so inference begins with some sweeps of one and follows the bound from there.
+The bound of the log evidence has a local optimum without products. With few rows per level,
+inference ends there from small factors and from large ones, even if products explain much of the
+target: for 60,000 ratings of 2,000 films by 5,000 users, errors are 27% smaller with products. The
+bound does not show this either, since it counts the uncertainty of levels as if they were
+independent: it may be higher without products that new rows confirm. A sampler escapes from this
+optimum, so inference begins with some sweeps of a sampler and follows the bound from there.
 """
 
 from collections.abc import Iterator
@@ -18,18 +18,18 @@ from quadlin.core.units import Units
 from quadlin.solve.fields.field_machine import FieldMachine, Sweep
 
 EXPLORED = 45  # sweeps of a sampler
-HELD = 5  # of these, with factors of a given size: free ones shrink before they point anywhere
+HELD = 5  # of these, with factors of a fixed size: free ones would shrink before they are useful
 HELD_PRECISION = 4.0  # of these factors, in units of the target's variance
 AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do not need vanish
 NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions
-NOISELESS = 0.01  # standard deviations of y: with so little noise least squares needs no penalty
-SMALLEST = 1e-12  # of a prior variance, where a component vanishes
+NOISELESS = 0.01  # standard deviations of y: with less noise, least squares needs no penalty
+SMALLEST = 1e-12  # prior variance of a component that vanishes
 SWEEPS = 8  # that count as one of the `max_iter` steps; Gauss–Newton takes some twelve passes
-BOUND_TOL = 10.0  # times `tol`: the rise of the bound per row and sweep that is too little to go on
+BOUND_TOL = 10.0  # times `tol`: the rise of the bound per row and sweep below which sweeps end
 
 
 def inferred(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tuple[Sweep, bool]]:
-    """Explore, then sweep until the bound hardly rises; also tell whether it does."""
+    """Explore, then sweep until the bound hardly rises; also yield whether it has converged."""
     most = min(EXPLORED, max_sweeps // 2)
     machine.start_sampling()
     for number in range(1, most + 1):
@@ -43,7 +43,7 @@ def inferred(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tup
 
 
 def sweeps(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tuple[Sweep, bool]]:
-    """Sweep until the bound rises by less than `tol` per row; also tell whether it did."""
+    """Sweep until the bound rises by less than `tol` per row; also yield whether it did."""
     before = -np.inf
     for number in range(1, max_sweeps + 1):
         machine.sweep()
@@ -56,9 +56,9 @@ def sweeps(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tuple
 
 
 def kept(model: Model, units: Units, chooses_rank: bool, size: float = 1.0) -> Model:
-    """Return a model in the dtype of the units, without negligible components if it may choose.
+    """Return a model in the dtype of the units, without negligible components if rank is chosen.
 
-    `size` is the standard deviation of what was fitted, in these units.
+    `size` is the standard deviation of the fitted target, in these units.
     """
     if chooses_rank:
         model = with_rank(model, int(np.sum(np.abs(model.s) > NEGLIGIBLE * size)))
@@ -68,7 +68,7 @@ def kept(model: Model, units: Units, chooses_rank: bool, size: float = 1.0) -> M
 
 
 def penalties(machine: FieldMachine) -> tuple[float, float]:
-    """Return the penalties of w and M that the precisions of the two largest fields come to.
+    """Return the penalties of w and M that are equivalent to the precisions of the largest fields.
 
     A ridge weighs the coefficient of a one-hot column by its standard deviation, 1/√levels.
     """

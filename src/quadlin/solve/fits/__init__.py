@@ -3,5 +3,5 @@
 Imports `pairs` and `lowrank`.
 Gives the estimators `FitState`, standard errors and the variance due to missing values.
 Begin with `fit_state.py`, the fit of a given rank and its result. `robust.py` repeats it with other
-weights, `grid.py` with many ranks and penalties; `uncertainty.py` tells how sure it is.
+weights, `grid.py` with many ranks and penalties; `uncertainty.py` computes its standard errors.
 """

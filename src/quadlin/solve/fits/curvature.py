@@ -1,6 +1,6 @@
 r"""The curvature of the objective at an optimum, and draws of the error of a fitted model.
 
-Where the matrix of the curvature is not formed, a draw is :math:`t = (I + A^{-1} C)^{-1/2} a`, with
+If the matrix of the curvature is not formed, a draw is :math:`t = (I + A^{-1} C)^{-1/2} a`, with
 A a = JᵀΩ^½ε + R^½η and ε, η normal; see `uncertainty` for A and C.
 """
 
@@ -24,7 +24,7 @@ NOISE_ROWS = 256  # whose noise is drawn together
 
 
 class Curvature(GaussNewton):
-    """A + share·C at an optimum: A is Gauss–Newton's, C that of the rank-k matrices.
+    """A + share·C at an optimum: A is that of Gauss–Newton, C that of the rank-k matrices.
 
     C/n maps G to 2 P_⊥ E[r zzᵀ] P_⊥ G S⁻¹, in whitened coordinates.
     """
@@ -75,7 +75,7 @@ def noise_sums(
     squares: bool,
     model: Model | None = None,
 ) -> Sums:
-    """Sum what noise Ω^½ε says, or with a model Ω(r∘ε), r its residuals."""
+    """Return the sums of noise Ω^½ε, or with a model those of Ω(r∘ε), where r are its residuals."""
     (chunk, places), xp = numbered, namespace(E)
     pieces = cut_rows(chunk, draws * E.shape[1])
     if len(pieces) > 1:
@@ -96,7 +96,7 @@ def noise_sums(
 
 
 def noise(places: range, seed: int, draws: int) -> np.ndarray:
-    """Draw the noise of some rows: it depends on their places, not on how rows are cut."""
+    """Draw the noise of some rows; it depends on their positions, not on how rows are cut."""
     if not places:
         return np.empty((0, draws))
     first, last = places[0] // NOISE_ROWS, places[-1] // NOISE_ROWS
@@ -108,16 +108,16 @@ def noise(places: range, seed: int, draws: int) -> np.ndarray:
     return np.concatenate(drawn)[start : start + len(places)]
 
 
-CG_TOL, CG_CAP = 1e-3, 100  # far below the 9% of 64 draws; passes over the rows
+CG_TOL, CG_CAP = 1e-3, 100  # far below the 9% error of 64 draws; most passes over the rows
 COSINES = [cos(pi / 8) ** 2, cos(3 * pi / 8) ** 2]  # cos²φ at the midpoints
 
 
 def drawn(
     task: Curvature, p: Point, draws: int, noise: float | None = None
 ) -> tuple[Steps, float, bool]:
-    """Perturb and solve, A a = JᵀΩ^½ε + R^½η with ε and η normal, t = (I + A⁻¹C)^−½ a; and dof.
+    """Return draws t, the dof and convergence: A a = JᵀΩ^½ε + R^½η, t = (I + A⁻¹C)^−½ a.
 
-    With `noise`, σ, robust errors: A a = JᵀΩ(r∘ε) + σR^½η.
+    With `noise`, which is σ, errors are robust: A a = JᵀΩ(r∘ε) + σR^½η.
     """
     problem, E, n = task.problem, p.model.U, p.sums.weight
     seed = int(problem.rng.integers(2**62))
@@ -139,9 +139,9 @@ def drawn(
 
 
 def applied_root(task: Curvature, p: Point, g: Tangent, amount: float) -> tuple[Tangent, bool]:
-    """Return −(I + A⁻¹C)^−½ A⁻¹ g with this amount of C; tell whether A + C ≥ 0 and CG_TOL was met.
+    """Return −(I + A⁻¹C)^−½ A⁻¹ g with this amount of C, and whether A + C ≥ 0 and CG_TOL is met.
 
-    Away from an optimum A + C ≥ 0 may fail, and draws along a direction where it does are huge.
+    Away from an optimum A + C ≥ 0 may fail, and draws along such a direction would be huge.
     """
     shares = [amount * cosine for cosine in COSINES] if amount else [0.0]
     t = 0.0 * g
@@ -157,7 +157,7 @@ def applied_root(task: Curvature, p: Point, g: Tangent, amount: float) -> tuple[
 
 
 def ridge_noise(task: Curvature, E: Array, n: float, draws: int, size: float) -> Ridge:
-    """Draw size·R^½η/n as a gradient adds it: √α₁ ρη, and √(α₂/2) ρ(Ξ + Ξᵀ)ρE, Ξ normal, d×d."""
+    """Draw size·R^½η/n as part of a gradient: √α₁ ρη, and √(α₂/2) ρ(Ξ + Ξᵀ)ρE, Ξ normal, d×d."""
     xp, rng, rho = namespace(E), task.problem.rng, task.units.penalty_scale
     (first, second), (d, k) = task.coordinates.penalties, E.shape
     first, second = size**2 * first, size**2 * second

@@ -32,7 +32,7 @@ from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pairs.pair_terms import Parts
 
 REACH = 0.1, 1.0  # how far beyond the training range features are trusted, in training ranges
-SOLID = 20.0  # rows per parameter, from which the larger one applies
+SOLID = 20.0  # rows per parameter from which the larger reach applies
 LINEAR_REACH = 10.0  # of a linear model
 DEVIATIONS = 4.0  # of the target per range that predictions may lie beyond the training range
 LOST = 1e-3  # standard deviations of the target: the largest rounding error of a prediction
@@ -65,7 +65,7 @@ class FitState:
 
     @property
     def has_steps(self) -> bool:
-        """Tell whether the model is more than the constant with which every fit begins."""
+        """Return whether the model is more than the constant with which every fit begins."""
         return self.history[-1].step > 0
 
     @cached_property
@@ -125,7 +125,7 @@ def trusted_predictions(target: Moments) -> tuple[float, float] | None:
 
 
 def is_exact(state: FitState, options: Options, n_rows: int) -> bool:
-    """Tell whether clearly more rows than parameters were fitted with no error beyond rounding."""
+    """Return whether clearly more rows than parameters were fitted without any error."""
     enough = n_rows > CLEARLY_MORE * state.n_parameters(options)
     return enough and state.history[-1].loss <= NO_NOISE * float(state.target.var[0])
 
@@ -160,7 +160,7 @@ def fit_table(
 
 
 def warm_start(warm: FitState | None, units: Units, options: Options) -> Model | None:
-    """Return the model to continue from, in these units and of the rank that is asked for.
+    """Return the model to continue from, in these units and of the requested rank.
 
     None if there is no earlier state, or if it has other features.
     """
@@ -171,7 +171,7 @@ def warm_start(warm: FitState | None, units: Units, options: Options) -> Model |
 
 
 def is_lost_to_rounding(state: FitState) -> bool:
-    """Tell whether the terms of predictions are so large that rounding shows in their sum."""
+    """Return whether the terms of predictions are so large that rounding shows in their sum."""
     model, xp = state.model, namespace(state.model.U)
     squares = (model.U * model.U) @ xp.abs(model.s)
     terms = abs(model.c) + float(xp.sum(squares)) + float(xp.sum(xp.abs(model.w)))
@@ -206,10 +206,10 @@ def _fit_in_units(
 def _fit_on_host(
     rows: Rows, plan: Plan, warm: FitState | None, on_step: OnState, surveyed: Survey
 ) -> FitState:
-    """Fit rows on an accelerator, where the sums are taken, by a solver in numpy.
+    """Fit rows on an accelerator, which computes the sums, with a solver in numpy.
 
     A step factorises small matrices, one after another, and its decisions depend on their values:
-    on the host that takes a tenth of the time. The state is moved to the accelerator.
+    this takes a tenth of the time on the host. The state is moved to the accelerator.
     """
     like = surveyed.features.mean
     xp = namespace(like)

@@ -1,10 +1,10 @@
 """Models of many ranks and penalties on the same rows.
 
-A model of rank 0 or d is solved outright where a matrix of its parameters fits. In a `Path` any
-other starts from its neighbours, and is only as exact as a comparison needs. In `Cells` it is the
-same whatever else was asked for: by matrices where these fit (`penalised`), else from the reference
-model of its rank, a fit from scratch with a moderate penalty, to the same tolerance. So what is
-found there depends on the rows, the rank and the penalties alone.
+A model of rank 0 or d is solved exactly if a matrix of its parameters fits in memory. In a `Path`
+any other model starts from its neighbours, and is only as exact as a comparison needs. In `Cells`
+a model does not depend on others: it is fitted with matrices if these fit (`penalised`), otherwise
+from the reference model of its rank (a fit from scratch with a moderate penalty), to the same
+tolerance. The result depends only on the rows, the rank and the penalties.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Options, Problem, Record, Solution, Status, finished
 from quadlin.solve.lowrank.whitening import Identity, Whitener, whitener
 
-PATH_TOL, PATH_STEPS = 1e-4, 8  # what a point of the path need not be more exact than
+PATH_TOL, PATH_STEPS = 1e-4, 8  # a point of the path need not be more exact
 REFERENCE_TOL, CELL_TOL = 1e-3, 1e-4
 KEPT_ENTRIES = 1 << 23  # of the matrices of a fold that stay in memory between batches of cells
 
@@ -38,7 +38,7 @@ Point = tuple[int, Alpha]  # rank and penalties
 
 
 class Path:
-    """Models of many ranks and penalties on the same rows, each started from its neighbours."""
+    """Models of many ranks and penalties on the same rows; each starts from its neighbours."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class Path:
         n_rows: int,
         weight: float,
         seed: int,
-        beside: "Path | None" = None,
+        similar: "Path | None" = None,
     ) -> None:
         self.rows, self.units, self.options = rows, units, options
         self.weight, self.seed = weight, seed
-        self.beside = beside  # the path of nearly the same rows, whose optima are near by
-        self.roughly = 0  # the rank that is fitted from a few starts only, as others take long
+        self.similar = similar  # the path of nearly the same rows, whose optima are close
+        self.roughly = 0  # the rank that is fitted from only a few starts, to save time
         self.d, self.models = int(units.scale.shape[0]), dict[Point, Model]()
         self._white: dict[float, Whitener] = {}
         self.exact = cache(partial(exact_solver, rows, units, options, n_rows))  # of rank 0 or d
@@ -69,11 +69,11 @@ class Path:
         return self.models[point]
 
     def _fitted(self, rank: int, alpha: Alpha) -> Model:
-        """Fit a point by Gauss–Newton from the best of its neighbours, else from scratch.
+        """Fit a point by Gauss–Newton from the best of its neighbours, or from scratch.
 
-        Where squares are left out, the size of an eigenvalue says less about the worth of its
+        If squares are left out, the size of an eigenvalue says less about the worth of its
         component: a truncated neighbour of higher rank may lead to a worse optimum, from which all
-        later fits of the rank would start. So the first fit of a rank starts from scratch as well.
+        later fits of the rank would start. So the first fit of a rank also starts from scratch.
         """
         white, rng = self.whitener(alpha), np.random.default_rng(self.seed)
         tol, steps = max(PATH_TOL, self.options.tol), min(PATH_STEPS, self.options.max_iter)
@@ -84,8 +84,8 @@ class Path:
             near = [min(near, key=lambda model: _objective(problem, model))]
         first = rank > 0 and not any(other == rank for other, _ in self.models)
         unseen = bool(namespace(self.units.free).any(self.units.free == 0))
-        doubtful = unseen or self.d <= FEW  # or other optima cost little to see
-        doubtful &= self.beside is None
+        doubtful = unseen or self.d <= FEW  # with few features, other starts cost little
+        doubtful &= self.similar is None
         starts: list[Model | None] = [*near, None] if not near or (first and doubtful) else [*near]
         solutions = []
         for start in starts:
@@ -118,8 +118,8 @@ class Path:
             return
         same = [model for (other, _), model in self.models.items() if other == rank]
         yield from same[-1:]
-        if self.beside is not None:
-            yield self.beside.model(rank, alpha)
+        if self.similar is not None:
+            yield self.similar.model(rank, alpha)
         if min(alpha) > 0 and self.exact(False) is not None:
             yield with_rank(self.model(self.d, alpha), rank)
         higher = [point for point in self.models if point[0] > rank and point[1] == alpha]
@@ -148,7 +148,7 @@ class Cells:
         return int(self.units.scale.shape[0])
 
     def outright(self, rank: int, alpha: Alpha) -> bool:
-        """Tell whether a model needs no pass, except for the one for a matrix."""
+        """Return whether a model needs no pass, except one to compute a matrix."""
         if rank in (0, self.d):
             return min(alpha) > 0 and self.exact(rank == 0) is not None
         fits = by_matrices(self.rows, self.units, self.options, self.n_rows)
@@ -171,20 +171,20 @@ class Cells:
         return self.solutions[point]
 
     def exact(self, linear: bool) -> Exact | None:
-        """Return the solver for rank 0 or d, where there is one."""
+        """Return the solver for rank 0 or d, if there is one."""
         if linear not in self._exact:
             parts = (self.rows, self.units, self.options, self.n_rows)
             self._exact[linear] = exact_solver(*parts, linear)
         return self._exact[linear]
 
     def forget(self) -> None:
-        """Drop matrices that are large, which can be had again for a pass, and exact solutions."""
+        """Drop large matrices, which can be computed again in one pass, and exact solutions."""
         size = {k: 0 if exact is None else exact.entries for k, exact in self._exact.items()}
         self._exact = {k: e for k, e in self._exact.items() if size[k] <= KEPT_ENTRIES}
         self.solutions = {p: s for p, s in self.solutions.items() if 0 < p[0] < self.d}
 
     def recorded(self, rank: int, alpha: Alpha) -> Solution:
-        """Return the solution with its objective noted: a pass where it has none yet."""
+        """Return the solution with its objective in the history: one pass if it is not there."""
         solution = self.solution(rank, alpha)
         if solution.history:
             return solution
@@ -201,7 +201,7 @@ class Cells:
         return Problem(self.rows, self.units, options, np.random.default_rng(self.seed))
 
     def _iterated(self, rank: int, alpha: Alpha) -> Solution:
-        """Go to the optimum from the reference model of the rank."""
+        """Iterate to the optimum from the reference model of the rank."""
         problem = self._problem(rank, alpha, max(CELL_TOL, self.options.tol))
         start = (
             constant_model(self.units, 0, self.units.target.centre)

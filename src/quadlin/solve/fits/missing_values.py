@@ -1,39 +1,40 @@
-r"""What the missing values of a row, filled with the means of their columns, cost its prediction.
+r"""The error that missing values, filled with the means of their columns, add to predictions.
 
-With δ_j the distance of the value that is missing from the mean that stands for it, S the missing
-columns of a row and g = w + 2Mz the slope there, the prediction is off by
+With δ_j the distance of a missing value from the mean that replaces it, S the missing columns of a
+row and g = w + 2Mz the slope there, the error of the prediction is
 
 .. math:: \sum_{j \in S} g_j \delta_j + \sum_{j \in S \cap F} M_{jj} \delta_j^2
           + 2 \sum_{i < j \in S} M_{ij} \delta_i \delta_j
 
-Its mean square, columns taken as independent, follows from their moments
+If columns are independent, its mean square follows from their moments
 :math:`v = E δ^2, t = E δ^3, q = E δ^4`:
 
 .. math:: \sum_j g_j^2 v_j + 2 g_j M_{jj} t_j + M_{jj}^2 (q_j - v_j^2)
           + \Big(\sum_j M_{jj} v_j\Big)^2 + 4 \sum_{i < j} M_{ij}^2 v_i v_j
 
-A value counts as missing if it is the very number that fills its column, which
-`data/sources/means.py` chooses such that no value typed by a person equals it. So rows of arrays,
-files, Dask and GPUs are treated alike, and no mask has to be passed along with them.
+A value counts as missing if it equals the number that fills its column exactly;
+`data/sources/means.py` chooses a number that nobody would type. So rows of arrays, files, Dask and
+GPUs are treated alike, and need no mask.
 
-Text columns without a level, new or missing, count as further columns that are missing. A row that
-has no level of a field is predicted as one of the average level. With its level l it would be
-higher by
+Text columns with a new or missing level count as further missing columns. A row without a level of
+a field is predicted as one with the average level. With its level l the prediction would be higher
+by
 
 .. math:: \Delta_l = \sigma_l^{-1} (\tilde w_l + 2 M_l z) = a_l^\top h, \qquad h = (1, U^\top z),
 
-which is quadratic in h on average over levels. Over the levels of the fitted rows, of shares p, its
-mean square is hᵀ(V + āāᵀ)h, with ā the mean of a_l (zero by the convention of `levels`) and V the
-covariance. That is the cost of a level that is missing. A level that no row had is drawn from the
-population of which these are a sample. With :math:`q = \sum_l p_l^2` (1/K for K equal shares) V is
-on average 1 − q of its variance, and the new level 1 + q of it away from their mean, so that
+whose mean square over levels is quadratic in h. For the levels of the fitted rows, with shares p,
+it is hᵀ(V + āāᵀ)h, where ā is the mean of a_l (zero by the convention of `levels`) and V the
+covariance. This is the cost of a missing level. A level that no row had is drawn from the
+population that these levels are a sample of. With :math:`q = \sum_l p_l^2` (1/K for K equal
+shares), V is on average 1 − q of the population's variance, and the mean squared distance of a new
+level from the mean of the others is 1 + q of it, so that
 
 .. math:: h^\top \Big( \frac{1 + q}{1 - q} V + \bar a \bar a^\top \Big) h
 
-is the mean square. Effects that a penalty has shrunk vary less than those of the population do: the
-variances of their errors are added, since with the prior that the penalty stands for the mean
-square of an effect is that of its estimate and of its error together. The sum is unbiased, but from
-few levels it is itself hardly known: from two levels as the square of one normal number.
+is the mean square. Effects that a penalty has shrunk vary less than those of the population. So the
+variances of their errors are added: under the prior of the penalty, the mean square of an effect is
+that of its estimate plus that of its error. The sum is unbiased, but with few levels it is very
+uncertain: with two levels, as uncertain as the square of one normal number.
 """
 
 from dataclasses import dataclass, replace
@@ -53,19 +54,19 @@ from quadlin.core.units import Units
 from quadlin.solve.fits.uncertainty import Gaps, Uncertainty
 from quadlin.solve.lowrank.levels import Fields
 
-ENOUGH = 50.0  # complete rows beyond their parameters: the noise is then known to 10%
-LEAST = 0.25  # of the variance about all rows, below which the noise is not believed to lie
-SMALLEST_SHARE = 1e-3  # of a column that is present: moments of fewer rows say nothing
-FEW = 1e-9  # of 1 − Σp²: there is one level, and nothing is known of others
-NEAR_MEAN = 0.1  # standard deviations: a fill further off was given by the user as a value
+ENOUGH = 50.0  # complete rows beyond their parameters, which determine the noise to 10%
+LEAST = 0.25  # of the residual variance of all rows: the smallest plausible noise
+SMALLEST_SHARE = 1e-3  # of a column that is present: moments of fewer rows are useless
+FEW = 1e-9  # of 1 − Σp²: there is only one level, which tells nothing about others
+NEAR_MEAN = 0.1  # standard deviations: the user chose a fill that is further from the mean
 
 
 @dataclass(frozen=True)
 class LevelSpread:
-    """What the levels of fields change, on average: of each field if new, then if missing."""
+    """The mean square that a new level of each field adds, and then a missing level of each."""
 
     fields: Fields
-    mark: float  # stands in the first column of a field for a missing level
+    mark: float  # marks a missing level in the first column of a field
     squares: np.ndarray  # (2F, k + 1, k + 1), E aaᵀ
     factors: np.ndarray  # (2F, k, k), E vvᵀ, v_l = U_l/σ_l: for products with other fields
 
@@ -75,7 +76,7 @@ class LevelSpread:
     ) -> "LevelSpread":
         """Return the spread of the levels of a model's fields.
 
-        `errors` (d,) are the variances of what levels add, where they are shrunk.
+        `errors` (d,) are the variances of the errors of effects of levels, if they are shrunk.
         """
         parts = (model.U, model.s, model.w, units.free, units.mean, units.scale, units.nu)
         U, s, w, free, mean, scale, nu = (to_numpy(a).astype(np.float64) for a in parts)
@@ -91,15 +92,15 @@ class LevelSpread:
             covariance = ((a - centre) * p[:, None]).T @ (a - centre)
             covariance[0, 0] += 0.0 if errors is None else p @ errors[field]
             offset = np.outer(centre, centre)
-            more = (1 + q) / (1 - q) if 1 - q > FEW else 1.0
-            new.append(more * covariance + offset)
+            inflation = (1 + q) / (1 - q) if 1 - q > FEW else 1.0
+            new.append(inflation * covariance + offset)
             missing.append(covariance + offset)
         k = len(s)
         both = np.array(new + missing).reshape(-1, 2 * k + 1, 2 * k + 1)
         return cls(fields, mark, both[:, : k + 1, : k + 1], both[:, k + 1 :, k + 1 :])
 
     def absent_in(self, X: Array) -> csr_array:
-        """Return 1 where a row has a new level of a field, then where it has a missing one."""
+        """Return 1 for each row with a new level of a field, then for each with a missing level."""
         F = len(self.fields)
         columns = np.concatenate(self.fields)
         of_column = np.repeat(np.arange(F), [len(field) for field in self.fields])
@@ -116,7 +117,7 @@ class LevelSpread:
 
 @dataclass(frozen=True)
 class GapSums(Additive):
-    """What a pass says of rows with and without missing values."""
+    """Sums over rows with and without missing values."""
 
     weight: float  # Σω
     complete: float  # Σω of complete rows
@@ -127,14 +128,14 @@ class GapSums(Additive):
 def filled_columns(units: Units, fill: np.ndarray) -> np.ndarray:
     """Return the fills (d,), NaN for columns that are never filled, or not with their mean.
 
-    A constant column is its fill in every row, and nothing is lost where it is missing.
+    A constant column equals its fill in every row, so nothing is lost if it is missing.
     """
     mean, scale = (to_numpy(a).astype(np.float64) for a in (units.mean, units.scale))
     return np.where((np.abs((fill - mean) * scale) <= NEAR_MEAN) & (scale > 0), fill, np.nan)
 
 
 def absent_in(X: Array, fill: np.ndarray) -> csr_array:
-    """Return 1 where a value is the one that fills its column (n, d), else 0."""
+    """Return 1 for each value that fills its column, otherwise 0 (n, d)."""
     if issparse(X):
         same = X.data == fill.astype(X.dtype)[X.indices]
         indptr = np.concatenate([[0], np.cumsum(same)])[X.indptr]
@@ -156,17 +157,17 @@ def missing_variance(
     Parameters
     ----------
     model, units
-        What predicts.
+        The model that predicts.
     X : array (n, d)
-        Rows, filled.
+        Rows whose missing values are filled.
     fill : array (d,)
         What fills each column, NaN for columns that are never filled.
     gaps : Gaps or None
         The share of each column that was missing in the fit; None for none.
     levels : LevelSpread or None
-        Of the fields of which a row may have no level; None where that costs nothing.
+        The spread of the fields that a row may have no level of; None if that adds no error.
 
-    Cost: that of a prediction, and O(k²) for each missing value.
+    Cost: that of a prediction, plus O(k²) for each missing value.
     """
     absent, variance = absent_in(X, fill), np.zeros(X.shape[0])
     levelless = csr_array((X.shape[0], 0)) if levels is None else levels.absent_in(X)
@@ -205,10 +206,10 @@ def missing_variance(
 def with_gaps(
     law: Uncertainty, rows: Rows, model: Model, fill: np.ndarray, least_squares: bool
 ) -> Uncertainty:
-    """Return a law that knows which shares of the columns were missing, and the noise without them.
+    """Return a law with the missing share of each column, and the noise of complete rows.
 
-    One pass; with `least_squares` and fewer than `ENOUGH` complete rows a second one, and the
-    noise is what missing values leave unexplained of the residuals of all rows.
+    One pass. With `least_squares` and fewer than `ENOUGH` complete rows there is a second one; the
+    noise is then the part of all residuals that missing values do not explain.
     """
     sums = rows.reduce(gap_sums, model, law.units, fill)
     absent = to_numpy(sums.absent)
@@ -216,12 +217,12 @@ def with_gaps(
         return law
     gaps = Gaps(absent / sums.weight, law.noise)
     if least_squares and np.isfinite(law.noise):
-        left = law.left / (law.left + law.dof)  # of each row, on average
-        if sums.complete * left >= ENOUGH:
-            variance = sums.squares / (sums.complete * left)
+        freedom = law.left / (law.left + law.dof)  # of each row, on average
+        if sums.complete * freedom >= ENOUGH:
+            variance = sums.squares / (sums.complete * freedom)
         else:
             rest = rows.reduce(unexplained, model, law.units, fill, gaps)
-            variance = max(rest / (sums.weight * left), LEAST * law.noise**2)
+            variance = max(rest / (sums.weight * freedom), LEAST * law.noise**2)
         gaps = replace(gaps, noise=sqrt(variance))
     return replace(law, gaps=gaps)
 
@@ -235,13 +236,13 @@ def gap_sums(chunk: Chunk, model: Model, units: Units, fill: np.ndarray) -> GapS
 
 
 def unexplained(chunk: Chunk, model: Model, units: Units, fill: np.ndarray, gaps: Gaps) -> float:
-    """Return Σω(r² − v) of one chunk, v what the missing values of each row explain."""
+    """Return Σω(r² − v) of one chunk, where missing values explain v of the residual of a row."""
     omega, r = _residuals(chunk, model, units)
     return float(omega @ (r**2 - missing_variance(model, units, chunk.X, fill, gaps)))
 
 
 def complete_rows(chunk: Chunk, fill: np.ndarray) -> np.ndarray:
-    """Tell which rows of a chunk have no missing value."""
+    """Return which rows of a chunk have no missing value."""
     return np.asarray(np.diff(absent_in(chunk.X, fill).indptr) == 0)
 
 
@@ -254,7 +255,7 @@ def _residuals(chunk: Chunk, model: Model, units: Units) -> tuple[np.ndarray, np
 
 
 def _moments(units: Units, gaps: Gaps | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return E δ², E δ³ and E δ⁴ of each column: a filled value counted as δ = 0 in those of z."""
+    """Return E δ², E δ³ and E δ⁴ of each column, from moments in which a filled value has δ = 0."""
     kappa, phi = (to_numpy(a).astype(np.float64) for a in (units.kappa, units.phi))
     share = np.zeros(len(phi)) if gaps is None else to_numpy(gaps.share)
     present = np.maximum(1 - share, SMALLEST_SHARE)

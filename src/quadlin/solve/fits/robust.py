@@ -1,13 +1,13 @@
-r"""Huber's loss by reweighted least squares: gross errors in y lose their pull.
+r"""Huber's loss by reweighted least squares, which limits the influence of gross errors in y.
 
 .. math:: \min \sum_i \omega_i\, \sigma^2 \rho(r_i/\sigma), \qquad
           \rho(t) = t^2 \text{ for } |t| \le h, \text{ else } 2h|t| - h^2
 
-A fit with weights ω·min(1, hσ/|r|) lowers this objective, σ fixed; σ is estimated by the median
-of |r| until it settles. The loss of a gross error is linear in it, so that its pull is the same
-however large it is: where |r| > gσ, y is moved so that it counts as gσ. Otherwise the squares of
-gross errors, which no model can lower, would dominate the least-squares objective. g falls as the
-fit settles, because at first a large residual may be the model's fault.
+With σ fixed, a fit with weights ω·min(1, hσ/|r|) lowers this objective; σ is estimated by the
+median of |r| until it settles. The loss is linear in a gross error, so its influence does not
+depend on its size: if |r| > gσ, y is moved so that |r| = gσ. Otherwise the squares of gross errors,
+which no model can lower, would dominate the least-squares objective. g is lowered as the fit
+settles, because at first a large residual may be the model's fault.
 """
 
 from collections.abc import Callable
@@ -27,18 +27,18 @@ from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Status
 
 BEND = 1.345  # h: 95% as efficient as least squares when the noise is Gaussian
-MAD = 1.4826  # the standard deviation of a Gaussian, in medians of its size
-ROUNDING = 1e-12  # of a typical y: residuals as small as this are none
-ROUNDS, PASSES = 30, 2000  # at most: with as many parameters as rows, weights may go to and fro
+MAD = 1.4826  # the standard deviation of a Gaussian over its median absolute deviation
+ROUNDING = 1e-12  # of a typical y: smaller residuals count as zero
+ROUNDS, PASSES = 30, 2000  # maxima: with as many parameters as rows, weights may oscillate
 FAR = (1e6, 1e3, 10.0)  # g
-SETTLED = 1e-4  # the largest change of a weight that still counts as none
-ROUGHLY = 0.03  # the same for weights by which rank and penalties are chosen
+SETTLED = 1e-4  # the largest change of a weight that counts as none
+ROUGHLY = 0.03  # the same for the weights with which rank and penalties are chosen
 WITHIN = 1e-3  # of `tol`: a fit that starts at the last one must notice small changes
-# A change of weights by δ changes the objective by about δ²: a fit is as precise as this share of
-# it, and at first as this.
+# A change of weights by δ changes the objective by about δ²: the tolerance of a fit is this share
+# of it, and the first tolerance is the second number.
 SHARE, FIRST_TOL = 1e-2, 1e-4
 
-Fit = Callable[[Rows, FitState | None, float], FitState]  # of rows, from a fit, to a tolerance
+Fit = Callable[[Rows, FitState | None, float], FitState]  # rows, a start and a tolerance
 
 
 def fit_robustly(
@@ -49,12 +49,12 @@ def fit_robustly(
     begin: FitState | None = None,
     settled: float = SETTLED,
 ) -> tuple[FitState, Rows]:
-    """Fit by Huber's loss, `fit(rows, warm, tol)` being the least-squares fit.
+    """Fit by Huber's loss; `fit(rows, warm, tol)` is a least-squares fit.
 
     Also return the rows with the weights of the last fit. The weights start from the median, or
-    from a robust fit `begin`, until none changes by more than `settled`; the last fits are as
-    precise as `tol`. Passes: those of one fit, and a few for each further round, at most 2,000 and
-    those of one more fit. The history is that of the last round.
+    from a robust fit `begin`, and change until none changes by more than `settled`; the last fits
+    have the tolerance `tol`. Passes: those of one fit and a few for each further round, at most
+    2,000 plus those of one more fit. The history is that of the last round.
     """
     like, y, given = _gathered(rows)
     nothing = ROUNDING * _typical(y, given)
@@ -71,7 +71,7 @@ def fit_robustly(
         size = np.abs(y - f)
         scale = MAD * weighted_median(size, given)
         if scale <= nothing and state is None and np.any(given[size > nothing] > 0):
-            # Most of y is one and the same value: let the others tell the scale.
+            # Most of y is the same value, so the other values determine the scale.
             scale = MAD * weighted_median(size[size > nothing], given[size > nothing])
         if scale <= nothing:
             break  # an exact fit of most rows, or a constant target
@@ -102,12 +102,12 @@ def fit_robustly(
 
 
 def tighter(tol: float, eps: float) -> float:
-    """Return the tolerance of a reweighted fit; sums of rounded terms know less than eps/64."""
+    """Return the tolerance of a reweighted fit; sums of rounded terms are not exact to eps/64."""
     return min(tol, max(WITHIN * tol, eps / 64))
 
 
 def huber_factor(size: np.ndarray, far: float) -> np.ndarray:
-    """Return the weights of residuals of some size, in σ; those beyond `far` were moved there."""
+    """Return the weights of residuals of some size, in σ; larger ones are moved to `far`."""
     return np.asarray(BEND / np.clip(size, BEND, far))
 
 
@@ -120,18 +120,18 @@ def robust_law(
               (J^\top \Omega J)^{-1}, \qquad
               K = 1 + \frac{\mathrm{dof}}{n} \frac{1 - E \psi'}{E \psi'}
 
-    (Huber, 1973), ψ = r clipped at hσ. The law's own matrix has the weights of the reweighting, on
-    average ω̄ of the given ones; a robust one knows both along each direction. The noise of an
-    observation is such that 1.96 of it cover 95% of the residuals that are no gross errors: those
-    of heavy tails, too, where the median alone would promise too much. With the `fill` of missing
-    values they are residuals of complete rows, where there are enough.
+    (Huber, 1973), where ψ is r clipped at hσ. The matrix of the given law has the weights of the
+    reweighting, on average ω̄ of the given weights; a robust law has both for each direction. The
+    noise of an observation is such that ±1.96 of it cover 95% of the residuals that are not gross
+    errors. This holds for heavy tails, too, where the median alone would be too optimistic. With
+    the `fill` of missing values, the residuals are those of complete rows, if there are enough.
     """
     _, y, given = _gathered(rows)
     r = (y - predictions(rows, state)) / state.units.target.scale
     n = float(given.sum())
     left = n - law.dof
     if not left >= 1 or weighted.values is None or (law.robust and not law.left >= 1):
-        return law  # a robust law says nothing where the reweighted rows leave nothing
+        return law  # no degrees of freedom remain
     scale = MAD * weighted_median(np.abs(r), given) * np.sqrt(n / left)
     psi = np.clip(r, -BEND * scale, BEND * scale)
     share = float(given @ (np.abs(r) <= BEND * scale)) / n  # E ψ'
@@ -168,7 +168,7 @@ def _predictions(chunk: Chunk, model: Model, units: Units) -> np.ndarray:
 
 
 def _gathered(rows: Rows) -> tuple[Array, np.ndarray, np.ndarray]:
-    """Return an array that lives where the rows do, y and the weights: one pass."""
+    """Return an array on the device of the rows, y and the weights: one pass."""
     y, weight = zip(*rows.collect(_target), strict=True)
     numbers = (np.concatenate([to_numpy(a) for a in each]) for each in (y, weight))
     return y[0], *numbers
@@ -187,5 +187,5 @@ def _typical(y: np.ndarray, weight: np.ndarray) -> float:
 
 
 def weighted_median(values: np.ndarray, weight: np.ndarray) -> float:
-    """Return the weighted median: with whole weights, that of the rows repeated."""
+    """Return the weighted median; with whole weights, that of the repeated rows."""
     return float(np.quantile(values, 0.5, weights=weight, method="inverted_cdf"))

@@ -1,15 +1,15 @@
-r"""Standard errors that do not assume equal noise: the residuals tell how sure each direction is.
+r"""Standard errors that do not assume equal noise: the residuals give that of each direction.
 
 .. math:: \mathrm{cov} = B \left( J^\top \mathrm{diag}(\omega_i^2 e_i^2)\, J + \sigma^2 R \right)
           B^\top, \quad e_i = \frac{r_i}{1 - h_i}, \quad
           h_i = \omega_i\, \varphi_i^\top A^{-1} \varphi_i, \quad B = (I + A^{-1} C)^{-1/2} A^{-1}
 
-(White, 1980; MacKinnon and White's HC3, 1985), φ the rows of J and A, C and R as in `uncertainty`.
-With the same noise in every row it is σ²H⁻¹ again. A row counts as one observation, independent of
-the others, whatever its weight: weights may be precisions or shares of a population.
+(White, 1980; MacKinnon and White's HC3, 1985), with φ the rows of J, and A, C and R as in
+`uncertainty`. With the same noise in every row it is again σ²H⁻¹. A row counts as one observation,
+independent of the others, whatever its weight: weights may be precisions or shares of a population.
 
-With Huber's loss ω are the weights of its reweighted least squares. The loss is curved only inside
-of the bend, so the rows outside are taken off A.
+With Huber's loss, ω are the weights of its reweighted least squares. The loss is curved only inside
+the bend, so the rows outside are subtracted from A.
 """
 
 from collections.abc import Callable
@@ -26,21 +26,21 @@ from quadlin.core.sums import cut_rows, standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.tangent_gram import Products
 
-SPEAKS = 0.999  # a row of larger leverage decides a parameter alone: its residual says nothing
-INSIDE = 0.05  # of the curvature along a direction is taken to be left, at least, by Huber's loss
+SPEAKS = 0.999  # the residual of a row of larger leverage, which determines a parameter, is useless
+INSIDE = 0.05  # of the curvature along a direction: the least that remains with Huber's loss
 
 
 @dataclass(frozen=True)
 class Laplace:
-    """A model and the steps of its H⁻¹, to be corrected."""
+    """A model and the steps of its H⁻¹, which are to be corrected."""
 
     model: Model
     units: Units
     steps: Steps
     root: Array  # (m,), the entries of (I + A⁻¹C)^−½ along the steps
     noise: float  # σ
-    ridge: bool  # whether R is there
-    bend: float = inf  # of Huber's loss, as the residuals
+    ridge: bool  # whether there is an R
+    bend: float = inf  # of Huber's loss, in units of the residuals
 
 
 def sandwiched(rows: Rows, at: Laplace) -> Steps:
@@ -48,7 +48,7 @@ def sandwiched(rows: Rows, at: Laplace) -> Steps:
     steps, xp = at.steps, namespace(at.steps.E)
     S = symmetric(rows.reduce(score_products, at).gram)
     identity = xp.eye(S.shape[0], dtype=S.dtype, device=S.device)
-    if at.ridge:  # JᵀΩJ + R = A, the identity along these steps, and JᵀΩJ is taken off by the rows
+    if at.ridge:  # A = JᵀΩJ + R is the identity along these steps; the rows subtract JᵀΩJ
         S = S + at.noise**2 * identity
     if at.bend < inf:
         outside = rows.reduce(outside_products, at)
@@ -60,12 +60,12 @@ def sandwiched(rows: Rows, at: Laplace) -> Steps:
 
 
 def score_products(chunk: Chunk, at: Laplace) -> Products:
-    """Sum (ω²e² − σ²ω) qqᵀ, without the second part where there is no ridge; q = J A^−½."""
+    """Sum (ω²e² − σ²ω) qqᵀ, without the second term if there is no ridge; q = J A^−½."""
     return _in_pieces(chunk, at, _scores)
 
 
 def outside_products(chunk: Chunk, at: Laplace) -> Products:
-    """Sum ω qqᵀ over the rows outside of the bend."""
+    """Sum ω qqᵀ over the rows outside the bend."""
     return _in_pieces(chunk, at, _outside)
 
 
@@ -83,7 +83,7 @@ def _scores(q: Array, r: Array, weight: Array, at: Laplace) -> Array:
 
 
 def _in_pieces(chunk: Chunk, at: Laplace, weigh: Callable[..., Array]) -> Products:
-    """Sum ν qqᵀ with ν what `weigh` makes of q = J A^−½, the residuals and the weights."""
+    """Sum ν qqᵀ, where `weigh` computes ν from q = J A^−½, the residuals and the weights."""
 
     def of(part: Chunk) -> Products:
         block, xp = Block(part.X, at.units), namespace(at.steps.E)

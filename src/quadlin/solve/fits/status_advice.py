@@ -1,4 +1,4 @@
-"""Advice about how a fit ended, and about standard errors that are not known."""
+"""Advice about how a fit ended, and about standard errors that cannot be computed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,12 +9,12 @@ from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Status
 
 GUARDED = Phrase('step="guarded" or more rows', "more rows")
-ADVISED = (  # with what helps, given the parameters, in place of the last sentence
+ADVISED = (  # whose last sentence is replaced by advice that depends on the parameters
     *(Status.out_of_passes, Status.diverged, Status.too_few_rows, Status.separated),
     *(Status.searching, Status.ambiguous),
 )
 UNKNOWN = "Standard errors are not known (nan): "
-LIGHT = 0.99  # of the number of rows: weights that sum to less are no repetitions of rows
+LIGHT = 0.99  # of the number of rows: weights with a smaller sum are not repetitions of rows
 
 
 def status_advice(status: Status, params: Mapping[str, Any]) -> str:
@@ -87,8 +87,8 @@ def warn_if_unknown(law: Uncertainty, tally: Tally) -> None:
         )
         return
     text = (
-        "the fit uses as many effective parameters as there are rows, {rows:,}, so that nothing is "
-        "left to estimate the noise. Use more rows, fewer features, or a larger penalty, such as "
+        "the fit uses as many effective parameters as there are rows, {rows:,}, so nothing is left "
+        "to estimate the noise from. Use more rows, fewer features, or a larger penalty, such as "
         "{alpha=}."
     )
     warn(Message(UNKNOWN + text, rows=tally.counting, alpha=tally.counting))

@@ -1,4 +1,4 @@
-r"""How sure a fit is: the noise level, and standard errors of whatever is linear in (c, w, M).
+r"""The uncertainty of a fit: the noise, and standard errors of anything linear in (c, w, M).
 
 At the optimum the error t of the model, on the tangent space, is Gaussian (Laplace):
 
@@ -7,22 +7,22 @@ At the optimum the error t of the model, on the tangent space, is Gaussian (Lapl
           \mathrm{dof} = \mathrm{tr}\, H^{-1} J^\top \Omega J, \quad n = \sum_i \omega_i
 
 J is the linearised model, Ω the row weights (repetitions), R the ridge, and A = JᵀΩJ + R. With a
-ridge this is the posterior of the prior that it stands for: its intervals allow for the bias of
-shrinking where the coefficients are about as large as that prior says, as with penalties of largest
-evidence, and are too short where a given penalty is much too large. C is the curvature of the
-rank-k matrices against the residual, 2 P_⊥ E[r zzᵀ] P_⊥ G S⁻¹: next to nothing where M stands out
-of the noise, and where it does not, what fitting noise costs.
+ridge this is the posterior under the prior of that ridge. Its intervals include the bias of
+shrinkage if the coefficients are about as large as the prior says, as with penalties of largest
+evidence; they are too short if a given penalty is much too large. C is the curvature of the rank-k
+matrices against the residual, 2 P_⊥ E[r zzᵀ] P_⊥ G S⁻¹: it is negligible if M stands out from the
+noise; otherwise it is the cost of fitting noise.
 
-H⁻¹ is kept as m tangent steps with Σ tᵢtᵢᵀ = H⁻¹, so that the variance of a linear functional L is
-σ² Σ L(tᵢ)². They are an exact root where A is small enough to be formed, and draws of N(0, H⁻¹/m)
-by perturb-and-solve where it is not. Both take the root of I + A⁻¹C by the midpoint rule for
+H⁻¹ is kept as m tangent steps with Σ tᵢtᵢᵀ = H⁻¹, so the variance of a linear functional L is
+σ² Σ L(tᵢ)². They are an exact root if A is small enough to be formed, otherwise draws of
+N(0, H⁻¹/m) by perturb-and-solve. Both take the root of I + A⁻¹C by the midpoint rule for
 
 .. math:: (1 + x)^{-1/2} = \frac{2}{\pi} \int_0^{\pi/2} \frac{d\varphi}{1 + x \cos^2 \varphi}
 
-whose terms (A + C cos²φ)⁻¹ conjugate gradients can apply, and which bounds it as x → −1, where two
-directions of the noise compete for a place in M.
+whose terms (A + C cos²φ)⁻¹ can be applied by conjugate gradients, and which stays bounded as
+x → −1, where two directions of the noise compete for a place in M.
 
-All this takes the noise as equal in all rows. `robust` errors do not: see `sandwich`.
+All this assumes equal noise in all rows. `robust` errors do not: see `sandwich`.
 """
 
 from dataclasses import dataclass, replace
@@ -53,7 +53,7 @@ DRAWS = 64  # a standard error from m draws is itself uncertain by 1/√(2m), he
 
 @dataclass(frozen=True)
 class Gaps:
-    """What is known of missing values that were filled with the means of their columns."""
+    """Statistics of missing values that were filled with the means of their columns."""
 
     share: Array  # (d,), of the weight of the fitted rows, by column
     noise: float  # σ of an observation all of whose features are known
@@ -63,37 +63,38 @@ class Gaps:
 class Uncertainty:
     r"""The law :math:`N(0, \sigma^2 \sum_i t_i t_i^\top)` of a fitted model's error.
 
-    `noise` and `predict_std` are in the units of the standardised target, as the model is; the
-    standard errors of coefficients are in the user's units. All are nan where no row is left
-    over to tell the noise by (n − dof < 1). What the rows cannot tell apart, such as the
-    coefficients of two equal columns, has the spread of its part that they do tell: predictions
-    for rows like those fitted are right, the single coefficients are conventions.
+    `noise` and `predict_std` are in the units of the standardised target, like the model; the
+    standard errors of coefficients are in the user's units. All are nan if no row is left to
+    estimate the noise from (n − dof < 1). Parameters that the rows cannot distinguish, such as the
+    coefficients of two equal columns, have the spread of the part that the rows do determine:
+    predictions for rows like those fitted are right, the single coefficients are conventions.
 
-    Memory: O(mkd), m ≤ 1500 the number of parameters where `exact`, else that of the draws. With
-    d > 2000 features C is left out: sound where M stands out of the noise, too sure elsewhere.
+    Memory: O(mkd), where m ≤ 1500 is the number of parameters if `exact`, otherwise of draws. With
+    d > 2000 features C is left out: this is right if M stands out from the noise, and too
+    optimistic otherwise.
     """
 
     units: Units
     steps: Steps
     noise: float  # σ, of an observation
-    error: float  # σ, of what the rows say of the parameters: the same but for Huber and `robust`
+    error: float  # σ of the parameters: the same, except with Huber's loss and `robust`
     dof: float  # the effective number of parameters
-    left: float  # n − dof: for quantiles of Student's t; `NORMAL` where the noise is known
+    left: float  # n − dof: for quantiles of Student's t; `NORMAL` if the noise is known
     exact: bool  # whether Σ tᵢtᵢᵀ = H⁻¹, or only on average over draws
-    converged: bool  # whether the draws were solved for to CG_TOL; else spreads are too small
+    converged: bool  # whether the draws reached CG_TOL; otherwise spreads are too small
     passes: int  # over the rows
-    robust: bool = False  # whether unequal noise is allowed for; then Σ tᵢtᵢᵀ has σ² in it
+    robust: bool = False  # whether noise may differ between rows; then Σ tᵢtᵢᵀ includes σ²
     gaps: Gaps | None = None  # of fitted rows with missing values
 
     @property
     def observation_noise(self) -> float:
-        """Return σ of an observation: of one without missing values, where there were any."""
+        """Return σ of an observation without missing values."""
         return self.noise if self.gaps is None else self.gaps.noise
 
     def predict_std(self, block: Block, predictive: bool = False) -> Array:
-        """Return the standard error of f(z), or with `predictive` the spread of y about it.
+        """Return the standard error s of f(z), or with `predictive` the spread of y around it.
 
-        The spread is √(σ² + s²), σ the noise of an average row, whichever errors s is of.
+        The spread is √(σ² + s²), where σ is the noise of an average row, also for robust s.
         """
         xp, (_, m, k) = namespace(self.steps.E), self.steps.H.shape
         size = max(1, ELEMENTS // max(1, block.n_rows * max(1, k)))
@@ -133,7 +134,7 @@ class Uncertainty:
 
     @unflagged
     def interaction_std(self, i: int, j: int) -> float:
-        """Return the standard error of the entry ij of M_raw = D M D; 0 where it is left out."""
+        """Return the standard error of the entry ij of M_raw = D M D; 0 if it is left out."""
         D, E, H = self.units.scale, self.steps.E, self.steps.H
         if i == j and not float(self.units.free[i]):
             return 0.0
@@ -161,31 +162,32 @@ def uncertainty_of(
     dense_limit: int = DENSE_LIMIT,
     draws: int = DRAWS,
 ) -> Uncertainty:
-    """Measure how sure a model is of what it learned from these rows.
+    """Compute the uncertainty of a model that was fitted to these rows.
 
     Parameters
     ----------
     rows, units, options, white
-        What the model was fitted to, and how.
+        The rows of the fit, and how it was done.
     model : Model
-        The optimum that a polish found. Near it, the answers are about those of the optimum.
+        The optimum of a fit. Near an optimum, the results are about those of the optimum.
     rng : numpy Generator
-        Of the draws.
+        The generator of the draws.
     fields : sequence of arrays
-        The one-hot groups, from whose means the coefficients of levels are measured.
+        The one-hot groups; the coefficients of levels are relative to the means of their groups.
     robust : bool
-        Whether to allow for noise that differs between rows: one more pass, or twice the passes
-        of the draws, which do not correct residuals for leverage.
+        Whether noise may differ between rows: one more pass, or twice the passes of the draws,
+        which do not correct residuals for leverage.
     bend : float
-        Of Huber's loss, where these are the rows of its reweighted least squares.
+        The bend of Huber's loss, if these are the rows of its reweighted least squares.
     unit_noise : bool
         Whether the noise is known to be 1, as in the least squares that approximate a likelihood at
         its optimum. Then H is Fisher's information, and quantiles are normal ones.
     dense_limit : int
-        Parameters 1 + d + dk up to which their matrix is formed: three passes, O((dk)²) memory.
+        Most parameters 1 + d + dk whose matrix is formed: three passes, O((dk)²) memory.
     draws : int
-        How many to take above that; memory for some 6·draws·(k + 1)·d numbers, of which a sixth
-        is kept, and d×d up to d = 2000. Passes: 20 to 30 with n = 10kd, more where C must be cut.
+        Number of draws if there are more parameters; memory for some 6·draws·(k + 1)·d numbers, of
+        which a sixth is kept, and d×d up to d = 2000. Passes: 20 to 30 with n = 10kd, more if C
+        must be reduced.
 
     Returns
     -------
@@ -203,7 +205,7 @@ def uncertainty_of(
         steps, dof, converged = drawn(task, p, draws)
     left = NORMAL if unit_noise else p.sums.weight - dof
     if not any(options.alpha) and p.sums.loss <= smallest_loss(units) * p.sums.weight:
-        left = min(left, p.sums.weight - options.dof(*p.U.shape))  # draws tell dof only roughly
+        left = min(left, p.sums.weight - options.dof(*p.U.shape))  # draws give only a rough dof
     noise = error = sqrt(p.sums.loss / left) if left >= 1 else nan
     if unit_noise:
         noise = error = 1.0
@@ -234,8 +236,8 @@ def inverse_root(task: Curvature, p: Point) -> tuple[Steps, Array, float]:
     """Form A and C in whitened coordinates; return the steps of H's inverse root, their
     lengths in the metric of A, and dof.
 
-    Turning the columns of U among each other changes nothing, so A has zero eigenvalues; those of
-    collinear features and of parameters tied to others are left out with them.
+    A rotation of the columns of U changes nothing, so A has zero eigenvalues; these are left out,
+    and so are those of collinear features and of parameters tied to others.
     """
     xp, (d, k), n = namespace(p.U), p.U.shape, p.sums.weight
     size = 1 + d + d * k
@@ -248,7 +250,7 @@ def inverse_root(task: Curvature, p: Point) -> tuple[Steps, Array, float]:
     G = _tangents(W, d, k).G
     CG = task.times_c(G)
     x, V = xp.linalg.eigh(symmetric(n * xp.tensordot(G, CG, axes=((0, 2), (0, 2)))))
-    x = xp.clip(x, min=-1)  # less only short of an optimum
+    x = xp.clip(x, min=-1)  # smaller only if this is not an optimum
     root = sum(1 / (1 + x * cosine) for cosine in COSINES) / len(COSINES)
     steps = task.coordinates.steps(p.model, p.U, basis).combined((W @ V) * root)
     coordinates = task.coordinates
@@ -271,10 +273,10 @@ def _columns(t: Tangent) -> Array:
 
 
 def standard_errors_of(level: float, left: float) -> float:
-    """Return by how many standard errors an interval of probability `level` reaches each way.
+    """Return the half-width, in standard errors, of an interval of probability `level`.
 
-    `left` are the degrees of freedom that the noise was estimated with: rows minus the effective
-    number of parameters.
+    `left` are the degrees of freedom of the estimated noise: rows minus the effective number of
+    parameters.
 
     >>> round(standard_errors_of(0.95, 3.0), 2), round(standard_errors_of(0.95, NORMAL), 2)
     (3.18, 1.96)

@@ -3,8 +3,9 @@ r"""Several classes on one dense matrix: scores whose softmax is the probability
 .. math:: \min\; 2 \sum_i \omega_i \Bigl(\log \sum_j e^{f_{ij}} - f_{i y_i}\Bigr)
           + \sum_k \theta_k^\top R\, \theta_k, \qquad f_{ik} = \varphi_i^\top \theta_k
 
-with the same columns φ, all features or all products too, and the same penalties for all classes:
-one prior. Newton's method takes all classes at once; the evidence is Laplace's about the optimum.
+with the same columns φ (all features, or all products as well) and the same penalties for all
+classes: one prior. Newton's method takes all classes at once; the evidence is Laplace's
+approximation at the optimum.
 """
 
 from dataclasses import dataclass
@@ -28,10 +29,10 @@ from quadlin.solve.lowrank.evidence import factored, with_ridge
 from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.tangent_gram import Basis
 
-TOL, LATTICE_TOL = 1e-9, 1e-4  # the relative fall of the objective that ends a fit; on a lattice
-PEAK_STEPS, SETTLED, LONGEST = 8, 0.3, 3.0  # of log α: the change that ends them, the longest
-LEAST_LEFT = 1e-9  # of a row whose leverage is one
-COMMON = 1e-6  # of the weight: a ridge on intercepts, of which only differences matter
+TOL, LATTICE_TOL = 1e-9, 1e-4  # the relative decrease that ends a fit; the same on a lattice
+PEAK_STEPS, SETTLED, LONGEST = 8, 0.3, 3.0  # changes of log α: the one that ends them, the longest
+LEAST_LEFT = 1e-9  # remaining freedom of a row whose leverage is one
+COMMON = 1e-6  # of the weight: a ridge on intercepts, because only their differences matter
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,10 @@ class ClassTable:
     table: LabelTable
     codes: np.ndarray  # (n,), the class of each row
     count: int
-    times: np.ndarray  # (n,), how often each row stands there
+    times: np.ndarray  # (n,), how often each row is repeated
 
     def takes(self, k: int) -> bool:
-        """Tell whether steps of rank 0 or d are cheap."""
+        """Return whether steps of rank 0 or d are cheap."""
         n, d = self.table.Z.shape
         p = self.count * (1 + d + d * k - k * (k - 1) // 2)
         return p <= MOST_COLUMNS and n * p * p <= MOST_PRODUCTS and self.table.takes(k)
@@ -105,15 +106,15 @@ class ClassTable:
         return L
 
     def evidence(self, k: int, at: ClassScores, alpha: Alpha) -> float:
-        """Return the log evidence about an optimum, up to a constant of the rows."""
+        """Return the log evidence at an optimum, up to a constant of the rows."""
         A, R = self._model(k, alpha)
         half_log_det = float(np.log(np.diag(self._factor(at, A, R))).sum())
         return self.count * float(np.log(R[1:]).sum()) / 2 - half_log_det - at.objective / 2
 
     def left_out(self, k: int, at: ClassScores, alpha: Alpha) -> float:
-        """Return the log-loss of rows that are left out one at a time, by weight.
+        """Return the weighted sum of the log-loss of rows that are left out one at a time.
 
-        One Newton step from the optimum leaves a row out, of all its classes together.
+        One Newton step from the optimum, for all classes together, leaves a row out.
         """
         A, R = self._model(k, alpha)
         (n, p), K, places = A.shape, self.count, np.arange(self.count)
@@ -131,7 +132,7 @@ class ClassTable:
         return -float(self.table.omega @ log_p[np.arange(n), self.codes])
 
     def peak(self, k: int, alpha: Alpha) -> tuple[Alpha, ClassScores]:
-        """Return about the penalties of largest evidence, by MacKay's steps, and their scores."""
+        """Return approximately the penalties of largest evidence (MacKay), and their scores."""
         d, at = self.table.Z.shape[1], None
         for _ in range(PEAK_STEPS):
             A, R = self._model(k, alpha)
@@ -151,18 +152,18 @@ class ClassTable:
         return alpha, at
 
     def chosen(self, k: int, alpha: Alpha, lattice: Lattice, least: float) -> tuple[Alpha, float]:
-        """Return the mean of the posterior of the penalties, and what all of them predict.
+        """Return the posterior mean of the penalties, and the log evidence over all of them.
 
-        The evidence and the likelihood of rows left out count half each.
+        The evidence and the likelihood of left-out rows count half each.
         """
         alpha, begin = self.peak(k, alpha)
 
-        def look(alpha: Alpha, near: ClassScores) -> tuple[ClassScores, float]:
+        def evaluate(alpha: Alpha, near: ClassScores) -> tuple[ClassScores, float]:
             at = self.fitted(k, alpha, near, LATTICE_TOL)
             return at, (self.evidence(k, at, alpha) - self.left_out(k, at, alpha)) / 2
 
         start = np.log(alpha if k else alpha[:1])
-        posterior = posterior_of(look, begin, [start], lattice, least)
+        posterior = posterior_of(evaluate, begin, [start], lattice, least)
         return posterior.alpha, posterior.log_evidence
 
     def models(self, k: int, at: ClassScores) -> list[Model]:

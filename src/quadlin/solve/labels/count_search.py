@@ -1,14 +1,14 @@
-r"""Ranks of counts: their dispersion, and penalties of the size that rows left out ask for.
+r"""Ranks of counts: their dispersion, and penalties of the size that predicts left-out rows best.
 
-Counts vary many times more, or less, than Poisson's law says, by the factor
+Counts may vary many times more, or less, than Poisson's law says, by the factor
 
 .. math:: \phi = \frac{1}{n - \gamma} \sum_i \omega_i \frac{(y_i - \mu_i)^2}{\mu_i}
 
 of n rows, where a fit has determined γ parameters. Poisson's likelihood is then overconfident, or
-underconfident, by that factor, and the evidence prefers penalties that are too small, or too large:
-the weights of rows are divided by φ, which is found on the way. The evidence is no better known
-than φ, so that rows left out one at a time decide between penalties, linear models, products and a
-constant, as for least squares.
+underconfident, by that factor, and the evidence prefers penalties that are too small, or too large.
+So the weights of rows are divided by φ, which is estimated during the search. The evidence is no
+more certain than φ; therefore rows that are left out one at a time decide between penalties, linear
+models, products and a constant, as for least squares.
 """
 
 from dataclasses import dataclass, replace
@@ -27,23 +27,23 @@ from quadlin.solve.labels.logistic_search import CERTAIN_ROWS, RESIZE, LogisticS
 from quadlin.solve.lowrank.tangent_gram import Candidate
 
 LEAST, MOST = 1e-7, 1e4  # α/Σωh between which sizes are tried
-LEAST_FREEDOM = 0.2  # of the rows, that the noise has at least
-LEAST_DISPERSION = 1e-6  # that counts are taken to vary
+LEAST_FREEDOM = 0.2  # of the rows: the fewest degrees of freedom of the noise
+LEAST_DISPERSION = 1e-6  # the smallest φ
 
 
 @dataclass
 class CountSearch(LogisticSearch):
-    """The search for the rank of largest evidence, of counts that are weighted by 1/φ."""
+    """The search for the rank of largest evidence, for counts that are weighted by 1/φ."""
 
     def spread_by(self, factor: float) -> "CountSearch":
-        """Return the search on the same rows with weights divided by a factor: a pass."""
+        """Return the search on the same rows with weights divided by a factor: one pass."""
         fit = self.fit_of.spread_by(factor)
         args = (fit.rows, fit.units, self.options, self.n_rows, fit.weight, fit.seed)
         table = None if self.table is None else self.table.reweighted(1 / factor)
         return CountSearch(*args, fit_of=fit, repeated=self.repeated, table=table)
 
     def dispersion(self, candidate: Candidate) -> float:
-        """Return φ about the fit of a candidate."""
+        """Return φ at the fit of a candidate."""
         model = self.refitted(candidate, candidate.alpha)
         _, linear, _ = self.linear(candidate.rank, model)
         alpha = candidate.alpha if self.options.fit_linear else candidate.alpha[1:]
@@ -54,13 +54,13 @@ class CountSearch(LogisticSearch):
         return max(total / freedom, LEAST_DISPERSION)
 
     def is_cheap(self, candidate: Candidate) -> bool:
-        """Tell whether other penalties may be tried: each is a fit."""
+        """Return whether other penalties may be tried: each takes a fit."""
         return self.table_for(candidate.rank) is not None and super().is_cheap(candidate)
 
     def sized(self, candidate: Candidate) -> Candidate:
-        """Return the candidate with penalties of the size that rows left out ask for.
+        """Return the candidate with penalties of the size that predicts left-out rows best.
 
-        Smaller and smaller ones, or larger ones, as long as they predict these rows better.
+        Ever smaller penalties, or larger ones, are tried as long as they predict these rows better.
         """
         if not self.is_cheap(candidate) or candidate.rank not in (0, self.d):
             return candidate
@@ -85,13 +85,13 @@ class CountSearch(LogisticSearch):
         return best
 
     def is_better(self, other: Candidate, best: Candidate) -> bool:
-        """Tell whether rows left out ask for other penalties, and not a few of them alone."""
+        """Return whether other penalties predict left-out rows better, and not only a few."""
         if self.left_out(other) >= WORTH * self.left_out(best):
             return False
         return surely_less(self.left_out_squares(other), self.left_out_squares(best), LIKELY)
 
     def or_mean(self, ridge: Candidate) -> Candidate:
-        """Return the linear model, or a constant that rows left out and the evidence prefer."""
+        """Return the linear model, or a constant if left-out rows and the evidence prefer it."""
         constant = super().or_mean(ridge)
         if constant is ridge:
             return ridge

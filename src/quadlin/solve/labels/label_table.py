@@ -1,11 +1,11 @@
-r"""Few labels or counts as one dense matrix: Newton steps, evidence and rows left out, no passes.
+r"""Few labels or counts as one dense matrix: Newton steps, evidence and left-out rows, no passes.
 
 A model that is linear in its parameters, f = Φθ with Φ = (1, z, products), has the optimum of
 
 .. math:: \sum_i \omega_i\, \mathrm{deviance}(f_i, y_i) + \theta^\top R\, \theta
 
 by Newton's method: each step solves a system with the matrix Φᵀ(ωh)Φ + R. For a low rank the steps
-are taken on its tangent space, and each result is cut back to the rank. The rows are copied once,
+are taken on its tangent space, and each result is truncated to the rank. The rows are copied once,
 standardised and with their products, and are not read again.
 """
 
@@ -32,27 +32,27 @@ from quadlin.solve.lowrank.types import Options
 MOST_ENTRIES = 1 << 22  # of the copy: 32 MB
 MOST_COLUMNS = 700  # of a matrix that is factored at every step
 MOST_PRODUCTS = 1e9  # multiplications of a step
-TOL = 1e-9  # the relative fall of the objective that ends Newton's method
-LEAST_RIDGE = 1e-12  # of the weight, so that columns may depend on each other
+TOL = 1e-9  # the relative decrease of the objective that ends Newton's method
+LEAST_RIDGE = 1e-12  # of the weight, so that columns may be dependent
 STEPS = 50
-SIZES = tuple(0.25**i for i in range(7))  # of a step; the first that lowers the objective is taken
+SIZES = tuple(0.25**i for i in range(7))  # of a step; the first that lowers the objective is used
 
 
 class HasObjective(Protocol):
-    """What Newton's method moves."""
+    """A point of Newton's method."""
 
     @property
     def objective(self) -> float:
-        """Return what is minimised."""
+        """Return the value that is minimised."""
 
 
 P = TypeVar("P", bound=HasObjective)
-Line = Callable[[float], P]  # from the size of a step to where it ends
+Line = Callable[[float], P]  # the size of a step → its end point
 
 
 @dataclass(frozen=True)
 class TableFit:
-    """A fit of a rank: its parameters on a tangent space and what it predicts."""
+    """A fit of a rank: its parameters on a tangent space, and its predictions."""
 
     basis: Basis
     theta: np.ndarray  # (1 + d + size,)
@@ -79,7 +79,7 @@ class LabelTable:
 
     @classmethod
     def of(cls, rows: Rows, units: Units, options: Options, loss: str) -> "LabelTable":
-        """Copy the rows: a pass."""
+        """Copy the rows: one pass."""
         parts = zip(*rows.collect(_standardised, units), strict=True)
         Z, y, omega = (np.concatenate(part) for part in parts)
         return cls(Z, y, omega, units, options, loss)
@@ -103,11 +103,11 @@ class LabelTable:
 
     @staticmethod
     def holds(n: int, d: int) -> bool:
-        """Tell whether a copy of n rows of d features is small."""
+        """Return whether a copy of n rows of d features is small."""
         return 0 < n * (d + 1) <= MOST_ENTRIES
 
     def takes(self, k: int) -> bool:
-        """Tell whether steps of a rank are cheap."""
+        """Return whether steps of a rank are cheap."""
         n, d = self.Z.shape
         p = 1 + d + d * k - k * (k - 1) // 2
         return bool(p <= MOST_COLUMNS and n * p <= MOST_ENTRIES and n * p * p <= MOST_PRODUCTS)
@@ -156,7 +156,7 @@ class LabelTable:
         return np.concatenate([[c], rho * w, *parts])
 
     def model_of(self, theta: np.ndarray, basis: Basis) -> Model:
-        """Return the model of some parameters, its M cut back to the rank of the basis."""
+        """Return the model of some parameters, with M truncated to the rank of the basis."""
         d, k, rho = self.Z.shape[1], basis.rank, self._rho
         M = self._lifted(theta, basis) / rho[:, None] / rho
         s, U = lead(M, k)
@@ -172,7 +172,7 @@ class LabelTable:
         return to_numpy(self.units.penalty_scale).astype(np.float64)
 
     def _lifted(self, theta: np.ndarray, basis: Basis) -> np.ndarray:
-        """Return M of the tangent space, of z/ρ."""
+        """Return M on the tangent space, for z/ρ."""
         d, k, W = self.Z.shape[1], basis.rank, basis.W
         C, stop = np.zeros((d, d)), d + 1
         for i in range(k):
@@ -186,7 +186,7 @@ class LabelTable:
         return np.asarray(W @ C @ W.T)
 
     def fitted(self, start: Model | TableFit, alpha: Alpha, tol: float = TOL) -> TableFit:
-        """Return the fit of the rank of a model that is near it."""
+        """Return the optimum near a model, of the same rank."""
         start = self.at(start) if isinstance(start, Model) else start
 
         def line(at: TableFit) -> Line[TableFit]:
@@ -199,12 +199,12 @@ class LabelTable:
         return descended(self._at(start.theta, start.basis, alpha), line, tol)
 
     def at(self, model: Model) -> TableFit:
-        """Return a model as the fit that it is, without penalties."""
+        """Return a model as a fit without penalties."""
         basis = self.basis(model)
         return self._at(self.theta_of(model, basis), basis)
 
     def _cut_back(self, theta: np.ndarray, basis: Basis) -> tuple[np.ndarray, Basis]:
-        """Return the nearest parameters of the rank, on their own tangent space."""
+        """Return the nearest parameters of the rank, on their tangent space."""
         if basis.rank in (0, self.Z.shape[1]):
             return theta, basis
         model = self.model_of(theta, basis)
@@ -229,7 +229,7 @@ class LabelTable:
         return np.asarray(np.clip(curvature(f, self.loss), FLATTEST, None))
 
     def linear(self, fit: TableFit) -> tuple[TangentGram, float, float]:
-        """Return the least squares about a fit, its weight and the log-likelihood beside it."""
+        """Return the least squares around a fit, its weight and its excess log-likelihood."""
         h, slope = self.curvature(fit.f), value_and_slope(self.loss, fit.f, self.y)[1]
         z = fit.f - slope / h
         root = np.sqrt(self.omega * h)[:, None]
@@ -239,7 +239,7 @@ class LabelTable:
         return gram, float(self.omega @ h), float(self.omega @ excess)
 
     def evidence(self, fit: TableFit, alpha: Alpha) -> float:
-        """Return the log evidence about an optimum, up to a constant of the rows: O(np²)."""
+        """Return the log evidence at an optimum, up to a constant of the rows: O(np²)."""
         A, R = self.columns(fit.basis), self.ridge(fit.basis, alpha)
         L = self._factor(A, self.curvature(fit.f), R)
         return float(np.log(R[1:]).sum() / 2 - np.log(np.diag(L)).sum() - fit.objective / 2)
@@ -264,9 +264,9 @@ def _standardised(chunk: Chunk, units: Units) -> tuple[np.ndarray, np.ndarray, n
 
 
 def descended(at: P, line: Callable[[P], Line[P]], tol: float) -> P:
-    """Return where Newton steps from a point end: where the objective falls by less than `tol`.
+    """Take Newton steps from a point until the objective decreases by less than `tol`, relatively.
 
-    `line` returns the step that is to be taken from a point, and `tol` is relative.
+    `line` returns the step to take from a point.
     """
     for _ in range(STEPS):
         ends = map(line(at), SIZES)

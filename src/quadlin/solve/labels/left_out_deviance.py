@@ -1,7 +1,7 @@
 r"""The deviance of each row when it is left out of a fit of labels or counts, without a new fit.
 
-About a fit the loss is least squares to second order, with weights h and targets z (`Working`). One
-Newton step from there leaves a row out: its prediction becomes
+Around a fit the loss is least squares to second order, with weights h and targets z (`Working`).
+One Newton step from there leaves a row out: its prediction becomes
 
 .. math:: f_{-i} = z_i - \frac{z_i - f_i}{1 - h_i \varphi_i^\top A^{-1} \varphi_i}
 
@@ -24,33 +24,32 @@ from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Alpha
 from quadlin.solve.lowrank.tangent_gram import TangentGram, product_kernel, tangent_gram
 from quadlin.solve.lowrank.types import Options
 
-MOST_REPEATED = 1e7  # rows that weights stand for, up to which each repetition is on its own
+MOST_REPEATED = 1e7  # repetitions, up to which each is treated separately
 
 
 @dataclass(frozen=True)
 class Repeated:
-    """Rows whose weights are repetitions, of which one is left out at a time.
+    """Rows whose weights are repetitions, one of which is left out at a time.
 
-    Weights that are not whole numbers, and weights of rates, tell how much a row counts. Then the
-    whole row is left out.
+    If weights are not whole numbers, or targets are rates, the whole row is left out.
     """
 
     times: np.ndarray  # (n,), of each row of positive weight
 
     @classmethod
     def of(cls, rows: Rows) -> "Repeated":
-        """Return how often each row occurs: a pass."""
+        """Return how often each row occurs: one pass."""
         y, weight = _targets(rows)
         whole = bool(np.all(weight % 1 == 0) and np.all(y % 1 == 0))
         whole = whole and float(weight.sum()) <= MOST_REPEATED
         return cls(weight if whole else np.ones_like(weight))
 
     def deviance(self, rows: Rows, f: np.ndarray, loss: str) -> np.ndarray:
-        """Return ω times the deviance of rows at f, each repetition on its own: a pass."""
+        """Return ω times the deviance of rows at f, for each repetition separately: one pass."""
         return self.deviances(*_targets(rows), f, loss)
 
     def deviances(self, y: np.ndarray, omega: np.ndarray, f: np.ndarray, loss: str) -> np.ndarray:
-        """Return the same of given targets and weights."""
+        """Return the same for given targets and weights."""
         values = omega / self.times * value_and_slope(loss, f, y)[0]
         return np.repeat(values, self.times.astype(np.int64))
 
@@ -59,13 +58,13 @@ class Repeated:
     ) -> np.ndarray:
         """Return f of each row of positive weight when it is left out once: two passes.
 
-        `working` is the least squares about the fit with penalties `alpha`, and `gram` its linear
+        `working` is the least squares around the fit with penalties `alpha`, and `gram` its linear
         model. O(np²) or O(n³).
         """
         z, weight = _targets(working.rows)
         if isinstance(gram, RowKernel):
-            solved, left = residuals_by_rows(gram, alpha)
-            residual, leverage = solved[:, 0] / np.sqrt(weight), 1 - left[:, 0]
+            weighted, freedom = residuals_by_rows(gram, alpha)
+            residual, leverage = weighted[:, 0] / np.sqrt(weight), 1 - freedom[:, 0]
         else:
             inverses = inverses_of(working.units, gram, alpha, working.weight)
             _, residual, leverage = (a[:, 0] for a in residuals(working.rows, inverses))
@@ -76,7 +75,7 @@ class Repeated:
 def linear_model(
     working: Working, U: Array, options: Options, n_rows: int
 ) -> TangentGram | RowKernel:
-    """Return the linear model of the rank of U about a fit: products of columns, or of rows."""
+    """Return the linear model of the rank of U around a fit: products of columns, or of rows."""
     (d, k), xp = U.shape, namespace(U)
     if k == d and d * (d + 3) // 2 > min(n_rows, EXACT_COLUMNS):
         return product_kernel(working.rows, working.units, n_rows, working.weight)[0]
@@ -85,7 +84,7 @@ def linear_model(
 
 
 def _targets(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Return targets and weights of the rows of positive weight: a pass."""
+    """Return targets and weights of the rows of positive weight: one pass."""
     y, weight = zip(*rows.collect(_target), strict=True)
     return np.concatenate(y), np.concatenate(weight)
 

@@ -3,13 +3,13 @@ r"""Labels and counts: log-odds, or logarithms of means, as a second order linea
 .. math:: \min\; 2 \sum_i \omega_i \left(\log(1 + e^{f_i}) - y_i f_i\right)
           + \alpha_1 |\rho \circ w|^2 + 2 \alpha_2 \|\rho\rho^\top \circ \bar M\|_F^2
 
-which is scikit-learn's `LogisticRegression` with C = 1/α. To second order about log-odds g it is
-least squares, with weights h = p(1 − p) and targets g + (y − p)/h. About a constant these weights
-are all the same: so a least-squares fit of the labels, in other units, is the start. From there
-Gauss–Newton goes down with the curvature of the loss itself (`change_sums`), never up.
+which is scikit-learn's `LogisticRegression` with C = 1/α. To second order around log-odds g it is
+least squares, with weights h = p(1 − p) and targets g + (y − p)/h. Around a constant these weights
+are all equal, so the start is a least-squares fit of the labels, in other units. From there
+Gauss–Newton descends with the curvature of the loss itself (`change_sums`).
 
 Counts have Poisson's deviance (`losses`), with h = eᶠ and targets g + (y − h)/h. A constant is too
-far from them to start from, so the least squares of the start are those about the means (y + ȳ)/2.
+far from them for a start, so the start is the least squares around the means (y + ȳ)/2.
 """
 
 from dataclasses import dataclass, replace
@@ -52,12 +52,12 @@ from quadlin.solve.lowrank.types import (
 )
 from quadlin.solve.lowrank.whitening import Identity, Whitener, whitener
 
-START_TOL = 1e-3  # of the least-squares fit that the logistic one starts from
+START_TOL = 1e-3  # of the least-squares fit with which the logistic one starts
 
 
 @dataclass(frozen=True)
 class Linearised(UnitsMaker):
-    """Units of labels as numbers, about the constant that fits them best.
+    """Units of labels as numbers, around the constant that fits them best.
 
     y = p₀ + √h₀ g for log-odds f = f₀ + g/√h₀, with h₀ = p₀(1 − p₀).
     """
@@ -74,14 +74,14 @@ class Linearised(UnitsMaker):
 
 @dataclass(frozen=True)
 class Working:
-    """The least squares that approximate the loss, to second order, about some log-odds."""
+    """The least squares that approximate the loss, to second order, around some log-odds."""
 
     rows: Rows  # with weights h and targets g + (y − p)/h
     units: Units
     weight: float  # Σωh
-    offset: float  # that the targets were shifted by
+    offset: float  # by which the targets were shifted
     excess: float = 0.0  # log-likelihood of the labels, less that of the working targets
-    loss: float = 0.0  # Σω times the loss of the model that it is about
+    loss: float = 0.0  # Σω times the loss of the linearised model
 
     @classmethod
     def about(
@@ -92,7 +92,7 @@ class Working:
         fit_intercept: bool,
         loss: str = "logistic",
     ) -> "Working":
-        """Linearise about a model, or for None about means half-way to the targets: one pass.
+        """Linearise around a model, or for None around means halfway to the targets: one pass.
 
         Two numbers per row are kept.
         """
@@ -111,7 +111,7 @@ class Working:
         units: Units,
         fit_intercept: bool,
     ) -> "Working":
-        """Return the least squares of targets z with weights h, of rows of weights ω."""
+        """Return the least squares of targets z with weights h, for rows of weights ω."""
         weight = float(omega @ h)
         mean = float((omega * h) @ z) / weight
         power = float((omega * h) @ z**2) / weight
@@ -144,35 +144,35 @@ class LogisticFit:
     seed: int
     loss: str = "logistic"  # or "poisson"
     white: Whitener | None = None
-    white_ridge: float = 0.0  # that the whitener was made for
+    white_ridge: float = 0.0  # the ridge that the whitener was made for
 
     @property
     def weight(self) -> float:
-        """Return Σωh about the best constant."""
+        """Return Σωh at the best constant."""
         return self.unit * self.surveyed.features.weight
 
     @property
     def unit(self) -> float:
-        """Return the curvature about the best constant: p(1 − p), or the mean of counts."""
+        """Return the curvature at the best constant: p(1 − p), or the mean of counts."""
         return usual_curvature(self.loss, self.units)
 
     def spread_by(self, factor: float) -> "LogisticFit":
-        """Return the fit of the same rows with weights divided by a factor: a pass."""
+        """Return the fit of the same rows with weights divided by a factor: one pass."""
         weights = np.full(self.surveyed.tally.rows, 1 / factor)
         rows = self.rows.reweighted(moved(weights, self.units.scale))
         return replace(self, rows=rows, surveyed=survey(rows), white=None)
 
     def working(self, model: Model | None, options: Options) -> Working:
-        """Linearise about a model; None is a start."""
+        """Linearise around a model; None means a start."""
         if model is None and self.loss == "logistic":
             model = constant_model(self.units, options.rank, self.units.target.centre)
         return Working.about(model, self.rows, self.units, options.fit_intercept, self.loss)
 
     def least_squares(self, options: Options, automatic: Automatic) -> tuple[FitState, Options]:
-        """Fit the targets at the start; the options it returns are those of the fit to come.
+        """Fit the targets of the start; also return the options of the main fit.
 
-        Labels as numbers, or the working targets about means half-way between the counts and their
-        mean.
+        The targets are labels as numbers, or the working targets around means halfway between the
+        counts and their mean.
         """
         if self.loss == "poisson":
             rows, surveyed, unit = self.working(None, options).rows, None, 1.0
@@ -185,13 +185,13 @@ class LogisticFit:
         linear = replace(options, alpha=alpha, tol=tol, loss="squared")
         plan = Plan(linear, make_units, self.seed, automatic)
         state, chosen = fit_choosing(rows, plan, surveyed=surveyed)
-        alpha = options.alpha  # as given: there and back, rounding may change it
+        alpha = options.alpha  # as given: converting it back might change it by rounding
         if automatic.alpha:
             alpha = (chosen.alpha[0] * unit, chosen.alpha[1] * unit)
         return finished(state), replace(options, rank=chosen.rank, alpha=alpha)
 
     def start(self, options: Options) -> Model:
-        """Return a model to start from: about that of smallest squared errors."""
+        """Return a start: approximately the model of smallest squared errors."""
         return self.as_log_odds(self.least_squares(options, FIXED)[0])
 
     def as_log_odds(self, state: FitState) -> Model:
@@ -205,7 +205,7 @@ class LogisticFit:
     def polished(
         self, options: Options, start: Model, on_step: OnState = None
     ) -> tuple[Solution, Whitener]:
-        """Go down from a model to the optimum."""
+        """Descend from a model to the optimum."""
         rng = np.random.default_rng(self.seed)
         ridge = options.alpha[0] / self.weight
         near = self.white_ridge / NEAR <= ridge <= self.white_ridge * NEAR
@@ -217,24 +217,24 @@ class LogisticFit:
         return follow(problem, polish(problem, self.white, start), hook), self.white
 
     def constant(self, options: Options, status: Status) -> FitState:
-        """Return the constant, where the fit ended before there was a better model."""
+        """Return the constant, for a fit that ended before there was a better model."""
         units = self.units
         model = constant_model(units, options.rank, units.target.centre)
         model = tied(model, units, options.fit_linear, options.fit_intercept)
-        solution = Solution(model, units, status, (self._begun,))
+        solution = Solution(model, units, status, (self._first_record,))
         return self.state(solution, options, Identity())
 
     def interrupted(self, model: Model, loss: float, options: Options) -> FitState:
-        """Return a model that a search had found by the time of Ctrl-C, and its mean loss."""
+        """Return the state of a search that Ctrl-C ended, with its model and mean loss so far."""
         last = Record(1, self.rows.walks, loss * loss_unit(self.loss, self.units))
-        solution = Solution(model, self.units, Status.interrupted, (self._begun, last))
+        solution = Solution(model, self.units, Status.interrupted, (self._first_record, last))
         return self.state(solution, options, Identity())
 
     @property
-    def _begun(self) -> Record:
+    def _first_record(self) -> Record:
         power = self.units.target.power
         return Record(0, self.rows.walks, power * loss_unit(self.loss, self.units))
 
     def state(self, solution: Solution, options: Options, white: Whitener) -> FitState:
-        """Return what a fit leaves behind."""
+        """Return the state of a fit."""
         return fit_state(solution, self.surveyed, options, self.make_units, white)

@@ -1,18 +1,18 @@
 r"""Rank and penalties of a logistic fit, by Laplace's approximation to the evidence.
 
-About the log-odds of a fit the loss is least squares to second order, in which the noise is known
-to be 1. So the evidence of its penalties is that of a linear model, and the evidence of a rank,
+Around the log-odds of a fit the loss is least squares to second order, with a known noise of 1. So
+the evidence of its penalties is that of a linear model, and the evidence of a rank is
 
 .. math:: \log p(y \mid k) \approx \log p(y \mid \hat f) - \tfrac12 \hat\theta^\top R\hat\theta
           + \tfrac12 \log |R| - \tfrac12 \log |A| - \tfrac12 \log \Sigma\omega h
 
-less the cost of the volume as for least squares (`evidence`). Fit and penalties take turns. Of few
-rows the evidence is a wide hill, without end where rows can be separated: the penalties are the
-mean over it (`penalty_posterior`), where a prior that gives log-odds a standard deviation above
-`WIDEST` is less likely the wider it is. Logistic regression and all products are compared by the
-evidence of all their penalties. Rows that are left out one at a time (`left_out_deviance`) must
-agree to a low rank, and to anything but a constant. Counts are another matter (`count_search`).
-Where the parameters of a rank do not fit into a matrix, the least squares of the labels choose.
+less the cost of the volume, as for least squares (`evidence`). Fit and penalties alternate. With
+few rows the evidence is a wide hill, which has no end if rows can be separated. So the penalties
+are their mean over the hill (`penalty_posterior`), with a prior against standard deviations of
+log-odds above `WIDEST`. Logistic regression and all products are compared by their evidence over
+all penalties. Rows that are left out one at a time (`left_out_deviance`) must confirm a low rank,
+and anything but a constant. Counts are chosen differently (`count_search`). If the parameters of a
+rank do not fit in a matrix, the least squares of the labels choose.
 """
 
 from dataclasses import replace
@@ -33,7 +33,8 @@ from quadlin.solve.lowrank.tangent_gram import Candidate
 from quadlin.solve.lowrank.types import Automatic, Options, Plan, Problem, Status
 from quadlin.solve.lowrank.whitening import Full, sharpened
 
-SPREADS, RIDGE_SPREADS, SAME_SPREAD = 5, 2, 1.3  # turns of φ, those by a ridge, what ends them
+SPREADS, RIDGE_SPREADS = 5, 2  # estimates of φ, and those of them by a ridge
+SAME_SPREAD = 1.3  # the ratio of two estimates that ends them
 
 
 def fit_logistic(
@@ -46,8 +47,8 @@ def fit_logistic(
 ) -> tuple[FitState, Options]:
     """Fit log-odds to labels 0 and 1, or logarithms of means to counts, by `options.loss`.
 
-    Also return the options with what was chosen. `begun` keeps a search on these rows for the next
-    fit of them.
+    Also return the options with the chosen values. `begun` keeps a search on these rows for the
+    next fit.
     """
     surveyed = survey(rows) if surveyed is None else surveyed
     units, options, automatic = plan.units(surveyed), plan.options, plan.automatic
@@ -81,7 +82,7 @@ def with_deviance(rows: Rows, units: Units, options: Options, seed: int) -> Targ
 def chosen(
     fit: LogisticFit, options: Options, automatic: Automatic, begun: list[LogisticSearch]
 ) -> tuple[Options, Model]:
-    """Choose rank and penalties; also return a model to start from."""
+    """Choose rank and penalties; also return a start."""
     given = None if automatic.rank else options.rank
     units, d = fit.units, int(fit.units.scale.shape[0])
     if automatic.alpha and fits(units, options, given):
@@ -110,14 +111,14 @@ def chosen(
 
 
 class InterruptedSearch(KeyboardInterrupt):
-    """Ctrl-C during a search, which has candidates to offer."""
+    """Ctrl-C during a search that has candidates."""
 
     def __init__(self, search: LogisticSearch, spread: float) -> None:
         super().__init__(Status.interrupted.value)
         self.search, self.spread = search, spread
 
     def best(self, fit: LogisticFit, options: Options) -> tuple[FitState, Options]:
-        """Return the best candidate so far and its options, without a pass; else the constant."""
+        """Return the best candidate so far and its options, or the constant, without a pass."""
         losses = self.search.losses
         tried = [c for c in self.search.candidates() if c.model is not None and c.rank in losses]
         if not tried:
@@ -131,9 +132,9 @@ class InterruptedSearch(KeyboardInterrupt):
 
 
 def by_evidence(search: LogisticSearch, given: int | None) -> tuple[Candidate | None, float]:
-    """Return the best candidate of rows that are weighted by 1/φ, and φ: 1 for labels.
+    """Return the best candidate for rows that are weighted by 1/φ, and φ, which is 1 for labels.
 
-    That of counts is looked for on the way, from ridge regression at first.
+    For counts, φ is estimated during the search, first by ridge regression.
     """
     spread, kept = 1.0, (search, 1.0)
     try:

@@ -12,7 +12,7 @@ from quadlin.solve.lowrank.types import Problem, Record, Solution, Status
 class Iterate:
     """A model, its objective in standardised units, and the status if it is the last one."""
 
-    model: Model | Callable[[], Model]  # or what makes it, if it is asked for
+    model: Model | Callable[[], Model]  # or a function that returns it
     objective: float
     done: Status | None = None
     orthonormal: bool = True  # whether U is orthonormal; otherwise it is made so on demand

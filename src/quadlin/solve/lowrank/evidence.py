@@ -45,7 +45,7 @@ class Value:
     gradient: np.ndarray  # (g,), with respect to log α
     noise: float  # σ²
     determined: np.ndarray  # (g,), γ
-    squares: float | None = None  # Σω r² of the residuals, where it came with the gradient
+    squares: float | None = None  # Σω r² of the residuals, if computed with the gradient
 
     def there(self, log_alpha: np.ndarray) -> "Evidence":
         """Return the value together with the penalties."""
@@ -118,7 +118,7 @@ class ColumnGram:
         value = fit - half_log_det
         if not gradient or value < least:
             return Value(value, np.zeros(0), noise, np.zeros(0))
-        inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK takes no empty matrix
+        inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK refuses an empty matrix
         shrunk = self._by_group(R * np.einsum("ij,ij->j", inverse, inverse))
         determined = np.asarray(self.sizes) - shrunk
         penalised = self._by_group(R * theta**2)
@@ -172,7 +172,7 @@ class RowKernel:
         value = fit - half_log_det
         if not gradient or value < least:
             return Value(value, np.zeros(0), noise, np.zeros(0))
-        inverse = dpotri(L, lower=1)[0].T  # its lower triangle is nothing: L has zeros there
+        inverse = dpotri(L, lower=1)[0].T  # its lower triangle is zero, as that of Lᵀ
         inverse.flat[:: len(A) + 1] /= 2
         a = inverse @ self.y + self.y @ inverse
         determined = shares * [2 * np.vdot(inverse, K) for K in self.kernels]
@@ -181,7 +181,7 @@ class RowKernel:
         return Value(value, (determined - pull) / 2, noise, determined, float(a @ a))
 
     def summed(self, alpha: Sequence[float]) -> np.ndarray:
-        """Return Σ K_g/α_g; one of two penalties where w is the only group."""
+        """Return Σ K_g/α_g; if w is the only group, only one of two penalties is used."""
         penalties = alpha[-len(self.kernels) :]
         return np.asarray(sum(K / a for K, a in zip(self.kernels, penalties, strict=True)))
 
@@ -214,7 +214,7 @@ class Evidence:
     log_alpha: np.ndarray  # (g,)
     noise: float  # σ², of standardised targets
     determined: np.ndarray  # (g,), γ
-    squares: float | None = None  # Σω r² of the residuals, where it is there
+    squares: float | None = None  # Σω r² of the residuals, if computed
 
 
 @lru_cache(maxsize=256)

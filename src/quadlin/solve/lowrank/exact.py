@@ -16,8 +16,8 @@ from quadlin.solve.lowrank.types import Options
 
 EXACT_ROWS, EXACT_COLUMNS = 3000, 1500  # the largest matrix that is solved directly
 EXACT_ENTRIES = 1 << 25  # of dense rows or products at a time
-CACHED_PRODUCTS = 1 << 17  # that fit into the cache; but never fewer rows than columns
-EXACT_FEATURES = 500  # at most, for an M of full rank
+CACHED_PRODUCTS = 1 << 17  # that fit in the cache; but never fewer rows than columns
+EXACT_FEATURES = 500  # the maximum for an M of full rank
 
 Alpha = tuple[float, float]
 
@@ -29,7 +29,7 @@ class ProductPairs:
     i: Array
     j: Array
     place: Array  # (d²,), the column that each entry of M comes from
-    modelled: Array  # 0 for the squares of features without a diagonal, else 1
+    modelled: Array  # 0 for the squares of features without a diagonal, otherwise 1
 
     @classmethod
     def of(cls, units: Units) -> "ProductPairs":
@@ -144,7 +144,7 @@ class Exact:
     def _centred(self, K: Array) -> Array:
         """Return √ω (I − 1ω̄ᵀ) K (I − ω̄1ᵀ) √ω: the intercept is not penalised."""
         mean = K @ self.share
-        K -= mean[:, None]  # in place: these matrices are the largest that there are, and are ours
+        K -= mean[:, None]  # in place: these matrices are the largest, and nobody else uses them
         K -= mean[None, :]
         K += self.share @ mean
         if bool(namespace(K).any(self.root != 1)):
@@ -153,7 +153,7 @@ class Exact:
         return K
 
     def model(self, alpha: Alpha, rank: int) -> Model:
-        """Return the optimum with M truncated to a rank: exact for 0 if `linear`, else for d."""
+        """Return the optimum with M truncated to a rank: exact for 0 if `linear`, or for d."""
         w, M, c = self._primal(*alpha) if self.primal else self._dual(*alpha)
         xp = namespace(w)
         like = self.units.scale

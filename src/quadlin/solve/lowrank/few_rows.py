@@ -3,8 +3,8 @@ r"""Fits of many rows that start with a few rows per parameter.
 The cost of a step is proportional to its rows, and conjugate gradients on n rows contract by about
 √(dof/n) per product with them, so about three rows per parameter are the cheapest way to the
 neighbourhood of the optimum. A few dozen passes over such a sample reach its statistical error,
-σ²·dof/n. Then the sample grows, up to all rows, for which one or two steps are left. If components
-do not stand out from the noise of a sample, it is useless, and a larger one starts from scratch.
+σ²·dof/n. Then the sample grows, up to all rows, which need only one or two steps. If components do
+not stand out from the noise of a sample, it is useless, and a larger one starts from scratch.
 """
 
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ ROWS_PER_PARAMETER = 3  # of the first sample
 GROWTH = 8  # from one sample to the next
 LEAST_RATIO = 8  # of all rows to those of a sample, which is a copy
 ENTRIES = 1 << 25  # of a sample
-LEAST_FREEDOM = 0.05  # of the rows, left to estimate the noise
+LEAST_FREEDOM = 0.05  # of the rows: the fewest degrees of freedom of the noise
 EDGE = 2.0  # times σ√(d/n), the largest eigenvalue of noise: more than that stands out
 SAMPLE_ERROR = 0.1  # of the statistical error of a sample: more precise fits are useless
 ERROR, PER_TOL = 0.01, 1e4  # the same for all rows: the largest value, and per unit of `tol`
@@ -152,7 +152,7 @@ def sharp_whitener(
 
 
 def _is_clear(solution: Solution, white: Whitener, options: Options, error: float) -> bool:
-    """Tell whether all components stand out from the noise of the sample, σ√(d/n)."""
+    """Return whether all components stand out from the noise of the sample, σ√(d/n)."""
     if solution.status is not Status.converged:
         return False
     return bool(component_sizes(solution, white, options, error).min() > EDGE)

@@ -3,10 +3,10 @@ r"""Gauss–Newton steps on the tangent space of rank-k matrices, matrix-free.
 .. math:: \min\; \frac1n \sum_i \omega_i r_i^2 + \frac{\alpha_1}{n} |\rho \circ w|^2
           + \frac{2 \alpha_2}{n} \|\rho\rho^\top \circ \bar M\|_F^2
 
-over w = B v and M̄ = (BU) diag(s) (BU)ᵀ, B a whitener. A step solves the normal equations on the
-tangent space D = U Gᵀ + G Uᵀ by conjugate gradients, preconditioned by the inverse Gram matrix of
-whitened Gaussian features, one pass over the rows per iteration; then M ← rank-k part of M + D.
-`precision` says how precise that solution must be, and `Ends` when no further step is taken.
+over w = B v and M̄ = (BU) diag(s) (BU)ᵀ, where B is a whitener. A step solves the normal equations
+on the tangent space D = U Gᵀ + G Uᵀ by conjugate gradients, preconditioned by the inverse Gram
+matrix of whitened Gaussian features, with one pass over the rows per iteration; then M becomes the
+rank-k part of M + D. `precision` gives the precision of that solution, and `Ends` the end of a fit.
 """
 
 from dataclasses import dataclass, replace
@@ -22,15 +22,17 @@ from quadlin.solve.lowrank.whitening import Whitener, in_float64
 
 BACKTRACKS = (1.0, 0.3, 0.1, 0.03)
 LOST = 1e-4  # of a prediction: the rounding error of terms that tie b or w to M
-LOOSE_TOL = 0.5  # a step solves its equations to this fraction of its gradient at least
-TIGHT_TOL = 1e-3  # and to this one at most
-# If a step promises more than this share of the objective, there is hardly any noise. It then
-# solves its equations to these at most, by the bytes of a number, and aims at this share of the
-# smallest loss.
+LOOSE_TOL = 0.5  # a step solves its equations at least to this fraction of its gradient
+TIGHT_TOL = 1e-3  # and at most to this one
+# If a step promises more than PROMISING of the objective, there is hardly any noise. It then solves
+# its equations at most to TIGHTEST_TOL, which depends on the bytes of a number, and aims at AIM
+# times the smallest loss.
 PROMISING, TIGHTEST_TOL, AIM = 0.5, {4: 1e-3, 8: 1e-5}, 0.5
 CLOSING_STEPS = 3  # Newton steps at the end, each of which squares the error of a fit
-WITHIN = 0.01  # of the gain that ends a fit: what is left after them
-SEPARATED = 5e-3  # of the deviance of a constant: without a penalty it would fall to zero
+WITHIN = 0.01  # of the gain that ends a fit: what remains after them
+SEPARATED = (
+    5e-3  # of the deviance of a constant: with less, it would fall to zero without a penalty
+)
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,9 @@ class GaussNewton:
         damping: float = 0.0,
         goal: float = inf,
     ) -> tuple[Tangent, bool]:
-        """Solve (JᵀJ + ridge + damping·P⁻¹) t = −g; tell whether `tol` was met in `cap` passes.
+        """Solve (JᵀJ + ridge + damping·P⁻¹) t = −g; return t, and whether `tol` is met.
 
-        A step that promises to lower the objective by `goal` is precise enough.
+        At most `cap` passes. A step that promises to lower the objective by `goal` is enough.
 
         There is always some damping, of the size of rounding errors: directions that the rows do
         not determine do not change.
@@ -116,7 +118,7 @@ class GaussNewton:
         )
 
     def separates(self, p: Point) -> bool:
-        """Tell whether log-odds would grow forever, because there is no penalty to limit them."""
+        """Return whether log-odds would grow forever, because there is no penalty to limit them."""
         if self.options.loss != "logistic" or any(self.coordinates.penalties):
             return False
         return p.objective <= SEPARATED * self.units.target.power
@@ -163,14 +165,14 @@ def precise(problem: Problem, white: Whitener) -> GaussNewton:
 class Ends:
     """When a fit ends: at a small gain per step, relative to the objective, or at an objective.
 
-    If the objective is precise to `gain`, the predictions are precise to about √gain. Where they
-    are linear in the parameters, a few Newton steps at the end make them precise to `gain`, too.
+    If the objective is precise to `gain`, the predictions are precise to about √gain. If they are
+    linear in the parameters, a few Newton steps at the end make them precise to `gain`, too.
     """
 
     gain: float
     least: float  # the gain at which no closing step follows
     rounding: float  # the objective of rounding alone, which no step improves
-    steps: int  # closing steps that are left
+    steps: int  # closing steps that remain
 
     @classmethod
     def of(cls, task: GaussNewton, rounding: float) -> "Ends":
@@ -184,7 +186,7 @@ class Ends:
         return cls(gain, min(gain, least), rounding, CLOSING_STEPS)
 
     def reached(self, gain: float) -> bool:
-        """Tell whether a fit ends if the next step promises a gain below `self.gain`."""
+        """Return whether a fit ends if the next step promises a gain below `self.gain`."""
         return gain <= self.least or self.steps == 0
 
     def after_closing(self) -> "Ends":

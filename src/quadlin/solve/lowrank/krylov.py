@@ -20,11 +20,11 @@ def conjugate_gradients(
     least: float = 0.0,
     goal: float = inf,
 ) -> tuple[V, bool]:
-    """Solve (A + damping·P⁻¹) x = b; tell whether `tol` was met within `cap` products with A.
+    """Solve (A + damping·P⁻¹) x = b; return x, and whether `tol` is met in `cap` products with A.
 
     A is positive semi-definite in the inner product, P the preconditioner. The residual is measured
-    in the norm of P. It stops at a direction x without curvature, xᵀAx ≤ `least`·xᵀx. It also
-    stops, as if `tol` were met, once 2bᵀx − xᵀAx reaches `goal`.
+    in the norm of P. The iteration stops at a direction x without curvature, xᵀAx ≤ `least`·xᵀx. It
+    also stops, as if `tol` were met, when 2bᵀx − xᵀAx reaches `goal`.
     """
     x: Any = 0.0 * b
     h = b

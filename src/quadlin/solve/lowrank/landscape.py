@@ -5,7 +5,7 @@ solved for, the objective of any M is
 
 .. math:: |R \beta(M) - t|^2 + \text{what no M explains}
 
-with R of at most d(d+1)/2 rows, from the Gram matrix of all products.
+where R has at most d(d+1)/2 rows and comes from the Gram matrix of all products.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from quadlin.solve.lowrank.tangent import orthonormalised
 from quadlin.solve.lowrank.types import Options
 
 SHRINKAGE = 0.1  # of the unrestricted optimum, as a share of the mean eigenvalue
-LOST = 64  # times the rounding of a diagonal: what a prediction may lose by it
+LOST = 64  # times the rounding of a diagonal: the error that it may cause in a prediction
 ROUNDING = 1e-12  # of the largest eigenvalue of a Gram matrix: smaller ones count as zero
 
 
@@ -51,7 +51,7 @@ class Landscape:
         shown = np.where(i == j, free[i], 1.0)
         self.d, self.pairs = d, (i, j)
         self.tied = not (options.fit_linear and options.fit_intercept)
-        # Where w does not take up their means, features far from zero are large.
+        # If w does not absorb their means, features far from zero are large.
         self.size = np.ones(d) if options.fit_linear else 1 / np.sqrt(1 + nu**2)
         self.tie, self.span = linear_parts(
             nu, i, j, shown, options.fit_linear, options.fit_intercept
@@ -71,8 +71,8 @@ class Landscape:
         self.place[i, j] = self.place[j, i] = np.arange(p)
         # ∂(Rβ)/∂L_ia = 2σ_a Σ_j slope_ij L_ja, the same for i = j.
         self.slope = self.R[:, self.place]
-        # A prediction takes off the diagonal of M, and with it what rounding leaves of that; where
-        # linear parts are tied to M, also products with ν, which are larger.
+        # A prediction subtracts the diagonal of M, with its rounding errors; if linear parts are
+        # tied to M, it also subtracts products with ν, which are larger.
         self.rounding = LOST * units.eps * self.size**2 * (1 + nu**2 if self.tied else 1.0)
 
     @cached_property
@@ -82,9 +82,9 @@ class Landscape:
         return np.asarray(G[at[:, None], at].reshape(self.d**3, self.d))
 
     def _changed(self, gram: np.ndarray) -> np.ndarray:
-        """Return the products of (ψ, β, 1), ψ what is free of the linear parts.
+        """Return the products of (ψ, β, 1), where ψ are the free linear parts.
 
-        `gram` has those of (c, w, β, y), and what is fitted is the difference from y.
+        `gram` has those of (c, w, β, y); the difference from y is fitted.
         """
         (i, j), d = self.pairs, self.d
         p, q = len(i), self.span.shape[1]
@@ -115,7 +115,7 @@ class Landscape:
         return [self.factors(f.L, f.signs) for f in optima]
 
     def optimum(self) -> np.ndarray:
-        """Return the best M of any rank, shrunk where few rows determine it."""
+        """Return the best M of any rank, shrunk in directions that few rows determine."""
         shrunk = self.values + SHRINKAGE * np.sum(self.values) / max(1, len(self.values))
         return self._matrix(self.unit**2 * (self.R.T @ (self.t / shrunk)))
 
@@ -138,7 +138,7 @@ class Landscape:
     def model(self, f: SignedFactors, units: Units) -> Model:
         """Return the factors as a model, with the best linear parts.
 
-        In float64 where these are tied: far from zero, float32 would lose the ties.
+        In float64 if these are tied: with means far from zero, float32 would be too inexact.
         """
         xp = namespace(units.scale)
         dtype = xp.float64 if self.tied else units.scale.dtype
@@ -161,7 +161,7 @@ class Landscape:
 
 
 def _of_difference(gram: np.ndarray) -> np.ndarray:
-    """Return the same where nothing is tied: the products with y change their sign."""
+    """Return the same if nothing is tied: the products with y change their sign."""
     G = gram.copy()
     G[-1, :-1], G[:-1, -1] = -G[-1, :-1], -G[:-1, -1]
     return G
@@ -177,8 +177,8 @@ def linear_parts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (A, B) with (c, w) = A β + B ψ: a part that is not fitted is tied to M.
 
-    In the user's units f = xᵀMx has w = 2Mν and c = νᵀw − νᵀMν in standardised ones. Where only the
-    intercept is tied, ψ = w − (νᵀMν/|ν|²)ν makes c = νᵀψ, and no large terms cancel.
+    In the user's units f = xᵀMx; in standardised units it has w = 2Mν and c = νᵀw − νᵀMν. If only
+    the intercept is tied, ψ = w − (νᵀMν/|ν|²)ν makes c = νᵀψ, and no large terms cancel.
     """
     d, p = len(nu), len(i)
     A, B = np.zeros((d + 1, p)), np.eye(d + 1)

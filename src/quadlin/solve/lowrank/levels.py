@@ -81,9 +81,9 @@ def settled_steps(steps: Steps, units: Units, fields: Fields) -> Steps:
 
 
 def _linear(w: Array, m: Array, before: Array, units: Units, fields: Fields) -> tuple[Array, Array]:
-    """Return w (d, …) and what to add to c, m being the diagonals that are left out.
+    """Return w (d, …) and what to add to c, where m are the diagonals that are left out.
 
-    Changes of m are compensated by z² = 1 + κz. And w_raw = D(w − 2M̄ν) must have mean zero, where
+    Changes of m are compensated by z² = 1 + κz. Also, w_raw = D(w − 2M̄ν) must have mean zero, where
     M̄ν lacks the diagonal: so νᵀw is not zero but −2Σmν².
     """
     xp = namespace(w)

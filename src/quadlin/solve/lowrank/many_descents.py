@@ -7,16 +7,17 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg.lapack import dposv
 
-ENTRIES = 1 << 20  # numbers of a stack of matrices: those of a step stay in the cache, or nearly
+ENTRIES = 1 << 20  # numbers of a stack of matrices: those of a step nearly fit in the cache
 STACKED = 48  # unknowns: larger equations are solved one by one, by Cholesky's factors
-# A step that lowers the loss by a smaller share is the last. Places differ by the root of it, so
-# it is rounding: else rows that are summed in another order end elsewhere in the eighth digit.
+# A step that lowers the loss by a smaller share is the last. The parameters are exact only to the
+# root of it, so it is rounding: otherwise rows that are summed in another order would give a
+# different eighth digit.
 GAIN = 1e-16
 FIRST, LEAST, MOST = 1e-3, 1e-12, 1e6  # of damping, in units of the mean of the diagonal
-ROUNDING = 1e-15  # of the loss: Newton's step that changes it by less has nothing left to gain
-NEAR = 1e-3  # a step that lowers the loss by a smaller share is near the end: Newton's follow
+ROUNDING = 1e-15  # of the loss: if Newton's step changes it by less, nothing remains to be gained
+NEAR = 1e-3  # after a step that lowers the loss by a smaller share, Newton's steps follow
 SHIFTS = (1e-10, 1e-7, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0)  # in units of the mean diagonal
-EASE, WORSEN = 5.0, 4.0  # by what it falls after a step, and grows after a failure
+EASE, WORSEN = 5.0, 4.0  # factors by which damping falls after a step, and grows after a failure
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,10 @@ def residuals(loss: Quadratic, L: np.ndarray, signs: np.ndarray) -> np.ndarray:
 
 
 def losses(loss: Quadratic, L: np.ndarray, r: np.ndarray) -> np.ndarray:
-    """Return bounds (m,) of |r|², which allow for rounding, of m factors (m, d, k).
+    """Return upper bounds (m,) of |r|² of m factors (m, d, k), which allow for rounding.
 
-    Without them M would grow forever in directions in which the rows do not vary: there, R is only
-    rounding, and M would be fitted to it.
+    Without them M would grow forever in directions in which the rows do not vary: R is only
+    rounding there, and M would be fitted to it.
     """
     size = np.linalg.norm(r, axis=1)
     bounds: np.ndarray = (size + np.sum(L**2, axis=2) @ loss.rounding) ** 2
@@ -69,15 +70,15 @@ def descended(
 ) -> list[SignedFactors]:
     """Take at most `steps` steps from each start, until one lowers the loss by no more than `gain`.
 
-    `gain` is a share of the loss. All starts have the same rank. Memory: a stack of matrices, at
-    most 2²⁰ numbers of them or one.
+    `gain` is a share of the loss. All starts have the same rank. Memory: a stack of matrices with
+    at most 2²⁰ numbers, or a single larger one.
     """
     if not starts:
         return []
     d, k = starts[0].L.shape
     stack = max(1, ENTRIES // max(1, d**3 * k))
     stacks = (starts[i : i + stack] for i in range(0, len(starts), stack))
-    return [reached for some in stacks for reached in _descended(loss, some, steps, gain)]
+    return [reached for group in stacks for reached in _descended(loss, group, steps, gain)]
 
 
 def _descended(
@@ -98,14 +99,14 @@ def _descended(
         size = diagonal.sum(axis=1) / max(1, H.shape[1])
         if bent.any():
             H[bent] += size[bent, None, None] * _turns(at[bent], signs[moving[bent]])
-        still = ~(size > 0)  # there is nothing to learn in any direction
+        still = ~(size > 0)  # no direction has curvature
         diagonal += np.where(still, 1.0, scale * size)[:, None]
         tried = at - _solved(H, g, bent).reshape(at.shape)
-        left = residuals(loss, tried, signs[moving])
-        after, before = losses(loss, tried, left), value[moving]
+        residual = residuals(loss, tried, signs[moving])
+        after, before = losses(loss, tried, residual), value[moving]
         better = (after < before) & ~still
         L[moving[better]], value[moving[better]] = tried[better], after[better]
-        r[moving[better]] = left[better]
+        r[moving[better]] = residual[better]
         damping[moving] = np.where(better, np.maximum(scale / EASE, LEAST), WORSEN * scale)
         taken[moving] += better
         near[moving] = np.where(better, before - after <= NEAR * (after + loss.unexplained), False)
@@ -118,9 +119,9 @@ def _descended(
 
 
 def _equations(loss: Quadratic, signed: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return JᵀJ (m, dk, dk) and Jᵀr (m, dk), J the derivatives by L of m residuals.
+    """Return JᵀJ (m, dk, dk) and Jᵀr (m, dk), where J is the derivative by L of m residuals.
 
-    JᵀJ = Σ_uv L_ua curvature_iujv L_vb, which takes d³k(d + k) products; by J it would be d⁴k²/4.
+    JᵀJ = Σ_uv L_ua curvature_iujv L_vb takes d³k(d + k) products; with J it would take d⁴k²/4.
     """
     (p, d, _), (m, _, k) = loss.slope.shape, signed.shape
     half = (loss.curvature @ signed).reshape(m, d, d, d * k)  # i, u, (j, b)
@@ -130,7 +131,7 @@ def _equations(loss: Quadratic, signed: np.ndarray, r: np.ndarray) -> tuple[np.n
 
 
 def _solved(H: np.ndarray, g: np.ndarray, bent: np.ndarray) -> np.ndarray:
-    """Return H⁻¹g (m, dk) of symmetric matrices (m, dk, dk), of which some may bend down."""
+    """Return H⁻¹g (m, dk) of symmetric matrices (m, dk, dk), some of which may be indefinite."""
     steps, alone = np.empty_like(g), bent | (H.shape[1] > STACKED)
     steps[~alone] = np.linalg.solve(H[~alone], g[~alone, :, None])[:, :, 0]
     for m in np.flatnonzero(alone):
@@ -139,9 +140,9 @@ def _solved(H: np.ndarray, g: np.ndarray, bent: np.ndarray) -> np.ndarray:
 
 
 def _downwards(H: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """Return (H + shift)⁻¹g with the least of some shifts for which that leads down.
+    """Return (H + shift)⁻¹g with the smallest of some shifts that gives a descent.
 
-    Where Newton's matrix bends down in some direction, its own step would end at a saddle point.
+    If Newton's matrix has negative curvature, its own step would end at a saddle point.
     """
     _, step, failure = dposv(H.T, g, lower=1)
     unit = float(np.trace(H)) / len(H)
@@ -153,10 +154,9 @@ def _downwards(H: np.ndarray, g: np.ndarray) -> np.ndarray:
 
 
 def _bend(loss: Quadratic, r: np.ndarray, signs: np.ndarray) -> np.ndarray:
-    """Return Σ_p r_p ∂²(Rβ)_p (m, dk, dk), which makes Newton's matrix of that of Gauss.
+    """Return Σ_p r_p ∂²(Rβ)_p (m, dk, dk), which turns the Gauss–Newton matrix into Newton's.
 
-    Residuals stay large where M explains little, and without it steps only become shorter by a
-    factor each.
+    If M explains little, residuals stay large, and without this term convergence is only linear.
     """
     (p, d, _), (m, k) = loss.slope.shape, signs.shape
     S = (r @ loss.slope.reshape(p, d * d)).reshape(m, d, 1, d, 1)
@@ -165,10 +165,11 @@ def _bend(loss: Quadratic, r: np.ndarray, signs: np.ndarray) -> np.ndarray:
 
 
 def _turns(L: np.ndarray, signs: np.ndarray) -> np.ndarray:
-    """Return Σ vvᵀ (m, dk, dk) of the directions v that leave M as it is, of mean diagonal 1.
+    """Return Σ vvᵀ (m, dk, dk) of the directions v that do not change M, with mean diagonal 1.
 
-    Those are L·B·diag(signs) with B antisymmetric. The loss is flat along them, but Newton's matrix
-    bends up and down there until all slopes are zero: without this, its steps go anywhere.
+    They are L·B·diag(signs) with B antisymmetric. The loss is flat along them, but Newton's matrix
+    has curvature of either sign there until all slopes are zero. Without this term, its steps along
+    them would be arbitrary.
     """
     m, d, k = L.shape
     P, signed = L @ L.transpose(0, 2, 1), L * signs[:, None, :]

@@ -39,10 +39,11 @@ def unbiased(sums: Sums, Q: Array, units: Units) -> Estimate:
     xp = namespace(Q)
     P1, P2, EQ = centred(sums, Q)
     kappa, phi = units.kappa, units.phi
-    told = (units.free > 0) & (units.tau > TWO_VALUED * phi)  # two values cannot tell δ from Δw
-    tau = xp.where(told, units.tau, xp.ones_like(units.tau))
-    delta = xp.where(told, (P2 - kappa * P1) / tau, 0.0)
-    W = xp.where(told, ((phi - 1) * P1 - kappa * P2) / tau, P1)
+    # With two values, δ and Δw cannot be distinguished.
+    solvable = (units.free > 0) & (units.tau > TWO_VALUED * phi)
+    tau = xp.where(solvable, units.tau, xp.ones_like(units.tau))
+    delta = xp.where(solvable, (P2 - kappa * P1) / tau, 0.0)
+    W = xp.where(solvable, ((phi - 1) * P1 - kappa * P2) / tau, P1)
     return EQ / 2 + (delta - P2 / 2)[:, None] * Q, W
 
 
@@ -80,10 +81,10 @@ def full_step(model: Model, estimate: Callable[[Array], Estimate], P0: float, ps
 
 
 def tangent_step(sums: Sums, U: Array, units: Units) -> tuple[Array, Array]:
-    r"""Return (Y, Δw) with Y = D U, D the error of M within the tangent space of rank-k matrices.
+    r"""Return (Y, Δw) with Y = D U, where D is the error of M on the tangent space of rank k.
 
-    The least-squares step with the population Gram matrix, restricted to
-    D = Y Uᵀ + U Yᵀ − U UᵀY Uᵀ. With Δw = P1 − κ∘diag D eliminated, what is left to solve is
+    It is the least-squares step with the population Gram matrix, restricted to
+    D = Y Uᵀ + U Yᵀ − U UᵀY Uᵀ. With Δw = P1 − κ∘diag D eliminated, it remains to solve
 
         P_T[ D + (h − 1)∘diag D ] = P_T[ ½ E r z zᵀ + diag e ],
         j ∈ F:  h = τ/2, e = −κP1/2        j ∉ F:  h = 0, e = −P2/2

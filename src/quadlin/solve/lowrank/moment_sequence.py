@@ -40,7 +40,7 @@ def moment_sequence(problem: Problem, warm: Model | None = None) -> Method:
     state = State(tied(constant, units, *parts), units.target.power)
     if warm is not None:
         start = evaluated(problem, warm)
-        if start.loss < state.loss:  # otherwise it is no start
+        if start.loss < state.loss:  # otherwise the constant is a better start
             state = start
             yield Iterate(state.model, state.loss)
     while True:
@@ -108,14 +108,14 @@ def guarded_step(problem: Problem, state: State) -> State:
         reached = evaluated(problem, candidate, previous)
         if reached.loss < state.loss:
             return reached
-    # Truncation to rank k undoes even the shortest step: only rounding is left.
+    # Truncation to rank k undoes even the shortest step: only rounding remains.
     return replace(state, done=Status.converged)
 
 
 def downhill(problem: Problem, sums: Sums, U: Array) -> tuple[Array, Array]:
     """Return (H, v), the step U Hᵀ + H Uᵀ, v along the gradient, for Gaussian features.
 
-    With ties: if b or w is not fitted, it changes with M.
+    It respects ties: if b or w is not fitted, it changes with M.
     """
     coordinates = Coordinates(problem.units, problem.options, Identity())
     t = coordinates.preconditioned(U, coordinates.gradient(sums, U, U))

@@ -1,4 +1,4 @@
-r"""Newton's method on the rank-k matrices, for rows that fit into memory.
+r"""Newton's method on the rank-k matrices, for rows that fit in memory.
 
 .. math:: \min\; \sum_i \omega_i r_i^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|M\|_F^2,
           \qquad \mathrm{rank}\,M \le k
@@ -6,8 +6,8 @@ r"""Newton's method on the rank-k matrices, for rows that fit into memory.
 for features z/ρ, with w and the intercept eliminated. A change of M = U diag(s) Uᵀ is
 D = UGᵀ + GUᵀ. The set is curved, so a step ends in M + D + H diag(s)⁻¹ Hᵀ with H = (I − UUᵀ)G, and
 the gradient N of the squares adds ν_j/s_a to the curvature of the direction u_a, v_j, where ν_j and
-v_j are the eigenpairs of N outside of U. With that term the last steps converge quadratically,
-however large the residual is.
+v_j are the eigenpairs of N outside U. With that term the last steps converge quadratically, however
+large the residual is.
 """
 
 from dataclasses import dataclass
@@ -132,12 +132,12 @@ class System:
         negative curvature, since the rows do not determine most of them.
         """
         n, p = self.A.shape
-        more = damping * self.unit
+        added = damping * self.unit
         try:
             if p <= max(WIDE * n, SMALL):
-                H = self.gram + more * np.eye(p)
+                H = self.gram + added * np.eye(p)
                 return np.asarray(-cho_solve(cho_factor(H, check_finite=False), self.slope))
-            ridge = np.maximum(self.ridge, self.least) + more
+            ridge = np.maximum(self.ridge, self.least) + added
             scaled = self.A / np.sqrt(ridge)
             inner = cho_factor(scaled @ scaled.T + np.eye(n), check_finite=False)
             first = self.slope / ridge
@@ -169,9 +169,9 @@ class Newton:
         d = p.U.shape[0]
         N = (table.Z * (table.root * p.residual)[:, None]).T @ table.Z
         N[table.fixed, table.fixed] = 0.0
-        beside = np.linalg.qr(p.U, mode="complete")[0][:, k:]
-        nu, vectors = np.linalg.eigh(beside.T @ N @ beside)
-        basis = Basis(np.concatenate([p.U, beside @ vectors], axis=1), k)
+        complement = np.linalg.qr(p.U, mode="complete")[0][:, k:]
+        nu, vectors = np.linalg.eigh(complement.T @ N @ complement)
+        basis = Basis(np.concatenate([p.U, complement @ vectors], axis=1), k)
         A = table.centred(np.asarray(basis.quadratic(table.Z, table.fixed)))
         A = np.concatenate([table.linear, A], axis=1)
         theta, bend = np.zeros((k, d)), np.zeros((k, d))
@@ -253,5 +253,5 @@ def factors(model: Model, units: Units, rank: int) -> tuple[np.ndarray, np.ndarr
 
 def _inverse(s: np.ndarray) -> np.ndarray:
     """Return 1/s; 0 for components of size zero."""
-    something = np.abs(s) > 1e-12 * np.max(np.abs(s), initial=0.0)
-    return np.asarray(np.where(something, 1 / np.where(something, s, 1.0), 0.0))
+    nonzero = np.abs(s) > 1e-12 * np.max(np.abs(s), initial=0.0)
+    return np.asarray(np.where(nonzero, 1 / np.where(nonzero, s, 1.0), 0.0))

@@ -1,10 +1,10 @@
 """Fits of any low rank with penalties by matrices: two passes over the rows for all of them.
 
 With few features the Gram matrix of all products is enough. The best optima of many starts at a
-moderate penalty are followed to the given penalty. With more features, if the rows fit into memory,
+moderate penalty are followed to the given penalty. With more features, if the rows fit in memory,
 a fit starts from ridge regression on all products with the same penalties, truncates M to the rank,
-and takes Newton steps. Nothing else matters: the same rows, rank, penalties and seed lead to the
-same model, whatever was fitted before.
+and takes Newton steps. The same rows, rank, penalties and seed always give the same model, whatever
+was fitted before.
 """
 
 from dataclasses import replace
@@ -23,7 +23,14 @@ from quadlin.solve.lowrank.many_descents import SignedFactors
 from quadlin.solve.lowrank.many_descents import descended as all_descended
 from quadlin.solve.lowrank.newton import CentredTable, Newton, factors
 from quadlin.solve.lowrank.polish import OnStep, descended
-from quadlin.solve.lowrank.restarts import FEW, STEPS, optima, products_of, products_pay, swapped
+from quadlin.solve.lowrank.restarts import (
+    FEW,
+    STEPS,
+    optima,
+    products_of,
+    products_pay,
+    with_better_components,
+)
 from quadlin.solve.lowrank.types import Options, Problem, Solution
 from quadlin.solve.lowrank.whitening import Full, Whitener, sharpened, whitener
 
@@ -34,7 +41,7 @@ SAME = 1e-6  # of the loss: optima that differ by less count as one
 
 
 def by_matrices(rows: Rows, units: Units, options: Options, n_rows: int) -> bool:
-    """Tell whether to fit by matrices; for sparse rows, passes over the rows cost less."""
+    """Return whether to fit by matrices; for sparse rows, passes over the rows cost less."""
     d = int(units.scale.shape[0])
     if d <= FEW:
         return options.loss == "squared"
@@ -91,7 +98,7 @@ class Penalised:
             ends = self._many(landscape, rank)
         best = min(ends, key=lambda f: f.loss)
         if not self.options.psd and _lost_a_component(best):
-            best = swapped(landscape, best, psd=False)  # better the other sign than none
+            best = with_better_components(landscape, best, psd=False)  # perhaps of the other sign
         return landscape.model(best, self.units)
 
     def _many(self, landscape: Landscape, rank: int) -> list[SignedFactors]:
@@ -139,7 +146,7 @@ def fit_penalised(
 
 
 def _lost_a_component(f: SignedFactors) -> bool:
-    """Tell whether M has a lower rank than its factors: descents never change signs."""
+    """Return whether M has a lower rank than its factors: descents never change signs."""
     sizes = np.sort(np.abs(np.linalg.eigvalsh((f.L * f.signs) @ f.L.T)))[::-1][: len(f.signs)]
     return bool(sizes.min(initial=np.inf) <= VANISHED * sizes.max(initial=0.0))
 

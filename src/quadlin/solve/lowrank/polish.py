@@ -1,4 +1,4 @@
-"""The fit: a start, Gauss–Newton steps to the optimum, and an escape if they are stuck.
+"""The fit: a start, Gauss–Newton steps to the optimum, and an escape if they get stuck.
 
 With few features the start is the best of many optima (`restarts`), otherwise one of annealed rank.
 """
@@ -39,11 +39,11 @@ GAP = 0.5  # of the smallest component to keep: all smaller ones are removed at 
 PASSES_PER_STEP = 12  # the budget of passes, for each of `max_iter` steps
 FIRST_CAP, LAST_CAP, CAP_GROWTH = 3, 60, 1.5  # conjugate-gradient iterations in a step
 HARDLY, HALF = 16.0, 0.5  # below this many times the smallest loss, a step must halve the loss
-NEARLY = 10.0  # times the smallest loss: how much rows outside of a sample may add to it
+NEARLY = 10.0  # times the smallest loss: how much rows outside a sample may add to it
 NEAR_TOL, NEAR_CAP = 0.05, 12  # for the first step near the optimum, often the last
 WINDOW, SLOW = 8, 0.3  # a gradient that falls by less over this many steps is stuck
 ESCAPES = 2
-TURNS, NEARLY_ONE = 8, 0.6  # for `turned`: how often, and the share of |u|² of one feature
+FLIPS, NEARLY_ONE = 8, 0.6  # for `sign_flipped`: how often, and the share of |u|² of one feature
 
 
 def spectral_start(task: GaussNewton, rank: int) -> Point:
@@ -110,10 +110,10 @@ def iterate(p: Point) -> Iterate:
 def refined(
     task: GaussNewton, p: Point, budget: float, near: bool = False
 ) -> Generator[Iterate, None, tuple[Point, Status, bool]]:
-    """Descend to the nearby optimum; also tell whether it looks like the wrong one.
+    """Descend to the nearby optimum; also return whether it looks like the wrong one.
 
-    The descent stops after `budget` passes over the rows. If the optimum is `near`, already the
-    first step solves its equations well.
+    The descent stops after `budget` passes over the rows. If the optimum is `near`, even the first
+    step solves its equations precisely.
     """
     rows = task.problem.rows
     rounding = smallest_loss(task.units) * (NEARLY if near else 1.0)
@@ -131,7 +131,7 @@ def refined(
         if p.objective <= rounding or (closing and ends.reached(promised / p.objective)):
             return p, Status.converged, False
         if p.objective <= HARDLY * rounding and promised <= HALF * p.objective:
-            return p, Status.converged, False  # only rounding is left, which no step removes
+            return p, Status.converged, False  # only rounding remains
         seen.append(promised)
         if len(seen) > WINDOW and promised > SLOW * seen[-1 - WINDOW]:
             return p, Status.converged, True
@@ -153,7 +153,7 @@ def refined(
         p, damping = reached, damping / 10 if damping > 1e-4 else 0.0
         yield iterate(p)
         if exhausted:
-            return p, Status.converged, False  # only rounding is left, which no step removes
+            return p, Status.converged, False  # only rounding remains
     return p, Status.out_of_passes, False
 
 
@@ -167,7 +167,7 @@ def escaped(task: GaussNewton, p: Point, rank: int) -> Point:
     return annealed(task, task.point(p.c, p.v, V @ vectors, values), rank)
 
 
-def turned(task: GaussNewton, p: Point) -> Point | None:
+def sign_flipped(task: GaussNewton, p: Point) -> Point | None:
     """Change the sign of the component that is closest to a single feature; None if there is none.
 
     If the square of feature j is left out, λuuᵀ with u → e_j has the same limit for λ → ∞ and for
@@ -193,7 +193,7 @@ def turned(task: GaussNewton, p: Point) -> Point | None:
     return task.point_of(other)
 
 
-def searched(
+def left_wrong_optimum(
     task: GaussNewton, p: Point, status: Status, stuck: bool, budget: float
 ) -> Generator[Iterate, None, tuple[Point, Status]]:
     """Leave an optimum that looks like the wrong one: escape if stuck, then change signs."""
@@ -203,8 +203,8 @@ def searched(
             break
         other, status, stuck = yield from refined(task, escaped(task, p, rank), budget)
         p = other if other.objective < p.objective else p
-    for _ in range(TURNS if 0 < rank < d else 0):
-        beyond = None if status is not Status.converged else turned(task, p)
+    for _ in range(FLIPS if 0 < rank < d else 0):
+        beyond = None if status is not Status.converged else sign_flipped(task, p)
         if beyond is None:
             break
         other, ended, _ = yield from refined(task, beyond, budget)
@@ -253,7 +253,7 @@ def polish(
     yield iterate(p)
     p, status, stuck = yield from refined(task, p, budget, near)
     if warm is not None or not few_features:
-        p, status = yield from searched(task, p, status, stuck, budget)
+        p, status = yield from left_wrong_optimum(task, p, status, stuck, budget)
     if isinstance(white, Full) and status is Status.converged and not near:
         sharp = precise(problem, sharpened(white))
         _, status, _ = yield from refined(sharp, sharp.point_of(p.model), budget)

@@ -1,7 +1,7 @@
 r"""Fits of every rank and penalty from one pass: the Gram matrix of all products of two features.
 
-With G the products of φ = (1, z, z_i z_j, y), the linear model on any tangent space has the
-matrix TᵀGT, and a Gauss–Newton step is its solution: no conjugate gradients, and no further pass.
+If G are the products of φ = (1, z, z_i z_j, y), the linear model on any tangent space has the
+matrix TᵀGT, and a Gauss–Newton step is its solution, without conjugate gradients or another pass.
 """
 
 from dataclasses import dataclass

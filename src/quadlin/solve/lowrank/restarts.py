@@ -1,7 +1,7 @@
 """The best of many optima of a problem with few features, from one pass over its rows.
 
-Levenberg–Marquardt on M = L diag(±1) Lᵀ can start as often as it likes in a `Landscape`, with every
-number of negative signs, without another look at the rows.
+Levenberg–Marquardt on M = L diag(±1) Lᵀ can start many times in a `Landscape`, with every number of
+negative signs, without reading the rows again.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from quadlin.solve.lowrank.landscape import Landscape
 from quadlin.solve.lowrank.many_descents import GAIN, SignedFactors, descended
 from quadlin.solve.lowrank.types import Problem
 
-FEW = 25  # features at most: the Gram matrix of their products costs less than the passes it saves
-GRAM_WORK = 2e9  # multiplications for that matrix, at most, where a sample would lead there as well
-RANDOM_STARTS = 8  # for a number of negative signs, beside the one by eigenvectors
-SIGNS = 5  # such numbers that get them: the best by eigenvectors
-UNKNOWNS = 80  # of a start: with more of them each step takes longer, and random starts are fewer
+FEW = 25  # most features for which the Gram matrix of products costs less than the passes it saves
+GRAM_WORK = 2e9  # most multiplications for that matrix, if a sample would do as well
+RANDOM_STARTS = 8  # for a number of negative signs, in addition to the one by eigenvectors
+SIGNS = 5  # numbers of negative signs with random starts: the best by eigenvectors
+UNKNOWNS = 80  # of a start: with more, each step takes longer, and random starts are fewer
 TRIAL_STEPS, STEPS = 12, 100  # of Levenberg–Marquardt: for a few starts, and for the best ones
-# Races: steps of all, and one in so many goes on. Most starts show early that they do not lead far.
+# Races: (steps of all starts, one in how many continues). Most bad starts are recognised early.
 FIRST_STEPS = 2  # of a start, before any is left out
 START_HEATS, SWAP_HEATS = ((2, 2), (8, 3)), ((2, 4), (5, 4))
 FINALISTS, FINAL_SWAPS = 4, 2
@@ -31,7 +31,7 @@ SWAPS = 8
 
 
 def leading_starts(landscape: Landscape, rank: int, psd: bool) -> list[SignedFactors]:
-    """Return a start for every number of negative signs: the leading eigenvectors of either."""
+    """Return a start for every number of negative signs: the leading eigenvectors of each sign."""
     d, factors = landscape.d, []
     values, vectors = np.linalg.eigh(landscape.optimum())
     for negative in range(1 if psd else rank + 1):
@@ -54,8 +54,8 @@ def random_starts(
     return [landscape.factors(typical * rng.standard_normal(shape), s) for s in repeated]
 
 
-def swapped(landscape: Landscape, f: SignedFactors, psd: bool) -> SignedFactors:
-    """Replace one component by the direction the residual asks for, while that helps."""
+def with_better_components(landscape: Landscape, f: SignedFactors, psd: bool) -> SignedFactors:
+    """Replace one component by the leading direction of the residual, as long as that helps."""
     k = len(f.signs)
     for _ in range(SWAPS):
         tried = []
@@ -83,17 +83,17 @@ def _raced(
     heats: Sequence[tuple[int, int]],
     finalists: int,
 ) -> list[SignedFactors]:
-    """Return what the finalists of all tries lead to, the best first."""
+    """Return the optima of the finalists of all tries, the best first."""
     for steps, share in heats:
         kept = max(finalists, -(-len(tries) // share))
-        tries = _onwards(landscape, tries, steps)[:kept]
-    return _onwards(landscape, tries[:finalists], STEPS)
+        tries = _after_steps(landscape, tries, steps)[:kept]
+    return _after_steps(landscape, tries[:finalists], STEPS)
 
 
-def _onwards(
+def _after_steps(
     landscape: Landscape, tries: list[SignedFactors], steps: int, gain: float = GAIN
 ) -> list[SignedFactors]:
-    """Return where some steps from each lead, the best first."""
+    """Return the points that some steps from each reach, the best first."""
     return sorted(descended(landscape, tries, steps, gain), key=lambda f: f.loss)
 
 
@@ -103,10 +103,10 @@ def products_of(rows: Rows, units: Units) -> np.ndarray:
 
 
 def products_pay(n_rows: float, d: int) -> bool:
-    """Tell whether the products of all rows are worth their sum in a fit of one rank and penalty.
+    """Return whether summing the products of all rows pays for a fit of one rank and penalty.
 
-    They take n p², p = (d + 1)(d + 2)/2, and the fit by samples only 20 n d k: of 100,000 rows with
-    20 features 0.7 s of CPU time, where the other takes 0.07 s.
+    It takes n p² operations, p = (d + 1)(d + 2)/2; the fit by samples takes only 20 n d k. For
+    100,000 rows with 20 features this is 0.7 s of CPU time, compared with 0.07 s.
     """
     p = (d + 1) * (d + 2) / 2
     return d <= FEW and n_rows * p**2 <= GRAM_WORK
@@ -114,25 +114,25 @@ def products_pay(n_rows: float, d: int) -> bool:
 
 def _leading(landscape: Landscape, rank: int, psd: bool, gain: float = GAIN) -> list[SignedFactors]:
     """Return the better half of the starts by eigenvectors after the first steps, best first."""
-    every = leading_starts(landscape, rank, psd)
-    kept = max(SIGNS, -(-len(every) // 2))
-    return _onwards(landscape, every, FIRST_STEPS, gain)[:kept]
+    starts = leading_starts(landscape, rank, psd)
+    kept = max(SIGNS, -(-len(starts) // 2))
+    return _after_steps(landscape, starts, FIRST_STEPS, gain)[:kept]
 
 
 def optima(
     landscape: Landscape, rank: int, psd: bool, rng: np.random.Generator
 ) -> list[SignedFactors]:
-    """Return the best optima that many starts lead to, the very best first."""
+    """Return the best optima of many starts, the best first."""
     few = _leading(landscape, rank, psd)
     signs = sorted((f.signs for f in few[:SIGNS]), key=np.sum, reverse=True)
     random = random_starts(landscape, signs, rng)
-    many = [*few, *_onwards(landscape, random, FIRST_STEPS)]
+    many = [*few, *_after_steps(landscape, random, FIRST_STEPS)]
     best, *others = _raced(landscape, many, START_HEATS, FINALISTS)
-    return [swapped(landscape, best, psd), *others]
+    return [with_better_components(landscape, best, psd), *others]
 
 
 def best_start(problem: Problem, gram: np.ndarray | None = None) -> Model:
-    """Return the best optimum that any start leads to: one pass, unless its products are given."""
+    """Return the best optimum of many starts: one pass, unless the products are given."""
     units, options = problem.units, problem.options
     gram = products_of(problem.rows, units) if gram is None else gram
     landscape = Landscape(gram, units, options)
@@ -141,12 +141,13 @@ def best_start(problem: Problem, gram: np.ndarray | None = None) -> Model:
 
 
 def quick_start(problem: Problem, gram: np.ndarray) -> Model:
-    """Return a model near the best optimum that leading eigenvectors lead to.
+    """Return a model near the best optimum that starts from leading eigenvectors reach.
 
-    By few of all starts, and to the tolerance of the options: it is to be compared, not kept.
+    Only a few starts are tried, and the tolerance is that of the options: the model is compared,
+    not kept.
     """
     units, options = problem.units, problem.options
     landscape = Landscape(gram, units, options)
     few = _leading(landscape, options.rank, options.psd, options.tol)
-    best = _onwards(landscape, few, TRIAL_STEPS - FIRST_STEPS, options.tol)[0]
+    best = _after_steps(landscape, few, TRIAL_STEPS - FIRST_STEPS, options.tol)[0]
     return landscape.model(descended(landscape, [best], STEPS, options.tol)[0], units)

@@ -15,7 +15,7 @@ ODD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio
 def row_hash(numbers: np.ndarray, salt: int = 0) -> np.ndarray:
     """Return 64 pseudo-random bits for each row number; another `salt` gives other bits.
 
-    Without a generator or a seed: rows get the same bits on any number of threads and machines.
+    There is no generator and no seed: rows get the same bits on any number of threads and machines.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray
     table = np.concatenate(rows.collect(_projected, units, _directions(units)))
     weight = table[:, -1]
     counts = np.flatnonzero(weight > 0)
-    keys = _hashed(table[counts, :-1])  # to compare numbers takes a tenth of comparing rows
+    keys = _hashed(table[counts, :-1])  # comparing numbers takes a tenth of the time
     if len(np.unique(keys)) == len(counts):
         return len(counts), None
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
@@ -55,7 +55,7 @@ def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray
 
 
 def content_keys(rows: Rows, units: Units) -> np.ndarray:
-    """Return a number for the contents of each row, whatever the units of its columns: a pass."""
+    """Return a number for the content of each row, whatever the units of its columns: one pass."""
     table = np.concatenate(rows.collect(_projected, units, _directions(units)))
     return _hashed(table[:, :-1])
 
@@ -69,7 +69,7 @@ def _hashed(table: np.ndarray) -> np.ndarray:
 
 
 def _directions(units: Units) -> Array:
-    """Return two fixed random directions, by which rows are distinguished."""
+    """Return two fixed random directions, along which rows are compared."""
     directions = np.random.default_rng(0).standard_normal((units.scale.shape[0], 2))
     return units.array(directions / np.sqrt(max(1, len(directions))))
 

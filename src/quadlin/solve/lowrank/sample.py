@@ -13,18 +13,18 @@ from quadlin.core.chunks import Chunk, MemorySource, RowSource
 from quadlin.core.rows import Rows
 from quadlin.solve.lowrank.row_hash import row_hash
 
-COLUMNS = 16  # by which rows are distinguished
+COLUMNS = 16  # in which rows are compared
 SALT = 71  # so that other uses of row numbers draw other rows
 
 
 def sample_of(rows: Rows, share: float, n_rows: int | None, salt: int = 0) -> Rows:
     """Return about this share of the rows; a pass over them counts as their share of a pass.
 
-    Rows are drawn by the hash of their number, so the order of a table does no harm. If `n_rows` is
-    None, they are drawn by the hash of their contents: the order does not matter at all, but equal
-    rows are drawn together. Rows of weight zero are left out. Rows in memory are selected, which
-    counts as one pass over the sample; other rows are collected in one pass over all. Nothing is
-    collected before the first sum that is not in a journal. Memory: the sample.
+    Rows are drawn by the hash of their number, so a sorted table does no harm. If `n_rows` is None,
+    they are drawn by the hash of their content: the order does not matter at all, but equal rows
+    are drawn together. Rows of weight zero are left out. Rows in memory are selected, which counts
+    as one pass over the sample; other rows are collected in one pass over all. Nothing is collected
+    before the first sum that is not in a journal. Memory: the sample.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class SampleSource(RowSource):
 
     @property
     def in_memory(self) -> bool:
-        """Tell whether the rows can be selected without a pass."""
+        """Return whether the rows can be selected without a pass."""
         return isinstance(self.all_rows.engine.source, MemorySource | SampleSource)
 
     @cached_property
@@ -165,14 +165,14 @@ def _places(
 def row_content(chunk: Chunk) -> np.ndarray:
     """Return a hash of the target and some columns of each row, exact to the last bit."""
     d = chunk.X.shape[1]
-    some = np.unique(np.linspace(0, d - 1, min(d, COLUMNS)).astype(np.int64))
+    places = np.unique(np.linspace(0, d - 1, min(d, COLUMNS)).astype(np.int64))
     if issparse(chunk.X):
-        values = chunk.X[:, some].toarray()
+        values = chunk.X[:, places].toarray()
     elif is_numpy(chunk.X):
-        values = chunk.X[:, some]
+        values = chunk.X[:, places]
     else:
         xp = namespace(chunk.X)
-        values = to_numpy(xp.take(chunk.X, xp.asarray(some, device=chunk.X.device), axis=1))
+        values = to_numpy(xp.take(chunk.X, xp.asarray(places, device=chunk.X.device), axis=1))
     columns = [*values.T, to_numpy(chunk.y)]
     keys = np.zeros(len(columns[-1]), dtype=np.uint64)
     for column in columns:  # 0.0 + x turns −0 into 0

@@ -1,6 +1,6 @@
 """The exact step size: the best model in the span of a few directions, by least squares.
 
-Predictions are linear in (c, w, M), so along any directions the loss is an exact quadratic and its
+Predictions are linear in (c, w, M), so the loss is exactly quadratic along any directions. Its
 minimum is a small least-squares problem, from the sums of one pass. No step size is guessed.
 """
 
@@ -32,11 +32,11 @@ class Family:
 
 @dataclass(frozen=True)
 class Gram(Additive):
-    """Σω [F r]ᵀ[F r] over rows, F the predictions of the directions, r the base's residual."""
+    """Σω [F r]ᵀ[F r] over rows: F predictions of the directions, r the residual of the base."""
 
     weight: float
     matrix: Array  # (p + 1, p + 1), float64
-    terms: Array  # (p,), Σω of the squares of the terms that the columns of F are differences of
+    terms: Array  # (p,), Σω of the squares of the terms whose differences are the columns of F
 
 
 def family(
@@ -50,7 +50,7 @@ def family(
 ) -> Family:
     """Span the model, a tangent step (Y, Δw) and the last displacement (momentum).
 
-    The momentum turns the fixed-point iteration into a conjugate-gradient-like one at no extra
+    The momentum turns the fixed-point iteration into one like conjugate gradients, without another
     pass: at n = 30kd the error falls by a factor of 20 per step instead of 7. Another step
     U Hᵀ + H Uᵀ of M and v of w may be given as `downhill`, (H, v).
     """
@@ -133,20 +133,20 @@ class Terms:
 
 @remembered
 def _terms(f: Family) -> Terms:
-    """Return what is not zero in a family."""
+    """Return the parts of a family that are not zero."""
     xp = namespace(f.span)
-    some_M = [bool(xp.any(C != 0)) for C in f.cores]
-    some_w = [bool(xp.any(f.w[:, i] != 0)) for i in range(f.w.shape[1])]
-    cores = [C for C, some in zip(f.cores, some_M, strict=True) if some]
-    sloping = [f.w[:, i] for i, some in enumerate(some_w) if some]
-    w = xp.stack(sloping, axis=1) if sloping else f.w[:, :0]
+    has_M = [bool(xp.any(C != 0)) for C in f.cores]
+    has_w = [bool(xp.any(f.w[:, i] != 0)) for i in range(f.w.shape[1])]
+    cores = [C for C, nonzero in zip(f.cores, has_M, strict=True) if nonzero]
+    slopes = [f.w[:, i] for i, nonzero in enumerate(has_w) if nonzero]
+    w = xp.stack(slopes, axis=1) if slopes else f.w[:, :0]
     assembly = Assembly.of(0.0, quadratic_forms(f.span, cores), f.free)
-    return Terms(cores, w, assembly, _places(some_M), _places(some_w))
+    return Terms(cores, w, assembly, _places(has_M), _places(has_w))
 
 
-def _places(some: list[bool]) -> list[int | None]:
+def _places(flags: list[bool]) -> list[int | None]:
     """Return the position of each True item among the True ones, None for the others."""
-    return [sum(some[:i]) if there else None for i, there in enumerate(some)]
+    return [sum(flags[:i]) if flag else None for i, flag in enumerate(flags)]
 
 
 @in_wide_blocks
@@ -168,8 +168,8 @@ def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
         size += 0.0 if core is None else bent_sizes[core]
         sizes.append(size + (0.0 if slope is None else sloped_sizes[slope]))
     F = xp.astype(xp.stack([*members[1:], members[0] - y]), xp.float64)
-    tells = xp.asarray(sizes[1:], dtype=xp.float64, device=F.device)
-    return Gram(weight, (F if omega is None else F * omega) @ F.T, tells)
+    squares_of_terms = xp.asarray(sizes[1:], dtype=xp.float64, device=F.device)
+    return Gram(weight, (F if omega is None else F * omega) @ F.T, squares_of_terms)
 
 
 def _sizes(terms: Array, omega: Array | None) -> list[float]:
@@ -183,14 +183,14 @@ def _sizes(terms: Array, omega: Array | None) -> list[float]:
 
 
 def best(g: Gram, directions: int) -> tuple[Array, float]:
-    """Return the α that minimise the loss over the first `directions` ones, and that loss."""
+    """Return the α that minimise the loss over the first `directions` directions, and that loss."""
     xp = namespace(g.matrix)
     G = g.matrix[:directions, :directions]
     b = g.matrix[:directions, -1]
     size = xp.sqrt(xp.linalg.diagonal(G))
-    # If squares are left out, only rounding may remain of a direction, which is ignored.
-    tells = size > ROUNDING * xp.sqrt(g.terms[:directions])
-    inverse = xp.where(tells, 1 / xp.where(tells, size, 1.0), 0.0)
+    # If squares are left out, only rounding may remain of a direction; it is then ignored.
+    usable = size > ROUNDING * xp.sqrt(g.terms[:directions])
+    inverse = xp.where(usable, 1 / xp.where(usable, size, 1.0), 0.0)
     # Directions of unit norm, to which the cut-off of the pseudo-inverse refers.
     values, vectors = xp.linalg.eigh(G * inverse[:, None] * inverse)
     keep = values > 1e-10 * float(xp.max(values))

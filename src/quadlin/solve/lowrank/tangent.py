@@ -58,7 +58,7 @@ class TiedParts:
         """Return the inverse of 2|D|², plus 4|Dν|² if w is not fitted, times G, with ridges.
 
         With N G = Dν and A that of 2|D|², it is A⁻¹ − A⁻¹Nᵀ(¼I + N A⁻¹Nᵀ)⁻¹N A⁻¹; N A⁻¹Nᵀ is a
-        multiple of I outside of the span of U and ν.
+        multiple of I outside the span of U and ν.
         """
         X = without_ties(U, G) / self.ridges.stiffness
         if self.fit_linear:
@@ -247,7 +247,7 @@ class Coordinates:
 
 
 def mean_of_quadratic(s: Array, E: Array) -> float:
-    """Return E zᵀMz − Σm for whitened z, M = E diag(s) Eᵀ: what the model does not subtract."""
+    """Return E zᵀMz − Σm for whitened z, M = E diag(s) Eᵀ: the part that models do not subtract."""
     xp = namespace(E)
     return float(xp.sum(s) - xp.sum((E * E) @ s))
 

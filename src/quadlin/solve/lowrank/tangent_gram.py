@@ -23,7 +23,7 @@ from quadlin.solve.lowrank.exact import EXACT_ENTRIES, Alpha, Exact, dense
 from quadlin.solve.lowrank.types import Options
 from quadlin.solve.lowrank.whitening import Covariance
 
-MARGIN = 2.0  # of log evidence, to accept a quadratic part: pure noise reaches it once in 20 tables
+MARGIN = 2.0  # of log evidence, to accept a quadratic part: noise reaches it in one of 20 tables
 CACHED_ENTRIES = 1 << 18  # of columns at a time: more would not stay in the cache
 
 
@@ -55,11 +55,11 @@ class Basis:
     def quadratic(self, Z: Array, fixed: Array) -> Array:
         """Return zᵀBz, (n, size), for every direction B; squares are left out if `fixed`."""
         xp = namespace(Z)
-        values = self._pairs(Z @ self.W if 0 < self.rank < self.W.shape[0] else Z)  # else W is I
+        values = self._pairs(Z @ self.W if 0 < self.rank < self.W.shape[0] else Z)  # W may be I
         if bool(xp.any(fixed)):
-            some = xp.nonzero(fixed)[0]
-            squares = xp.take(Z, some, axis=1) ** 2
-            values = values - squares @ self._pairs(xp.take(self.W, some, axis=0))
+            places = xp.nonzero(fixed)[0]
+            squares = xp.take(Z, places, axis=1) ** 2
+            values = values - squares @ self._pairs(xp.take(self.W, places, axis=0))
         return values
 
     def write_quadratic(self, Z: np.ndarray, fixed: np.ndarray, out: np.ndarray) -> None:
@@ -120,8 +120,8 @@ def _products(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Pro
 def columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array:
     """Return φ of the rows, with the parts that are tied to others.
 
-    Without a linear part, M acts on z + ν, the features measured from their own zero; without an
-    intercept, w does, and M predicts zero there. An intercept absorbs what is constant in all rows.
+    Without a linear part, M acts on z + ν, the features relative to their own zero. Without an
+    intercept, w acts on it, and M predicts zero there. An intercept absorbs what is constant.
     """
     Z = dense(chunk, units)
     xp = namespace(Z)
@@ -136,7 +136,7 @@ def columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array
         return rows.T
     parts = [xp.ones_like(Z[:, :1])]
     if options.fit_linear:
-        parts.append(z if options.fit_intercept else turned(z, zero))
+        parts.append(z if options.fit_intercept else rotated(z, zero))
     if options.fit_linear and options.fit_intercept:
         quadratic = basis.quadratic(z, fixed)
     else:
@@ -146,15 +146,15 @@ def columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array
         if not options.fit_linear:
             quadratic = basis.quadratic(z + zero, fixed) - at_zero
         if not options.fit_intercept:
-            quadratic = turned(quadratic, everywhere)
+            quadratic = rotated(quadratic, everywhere)
     return xp.concat([*parts, quadratic, y[:, None]], axis=1)
 
 
-def turned(A: Array, everywhere: Array) -> Array:
-    """Return the rows a + a₀ with their coordinates turned so that the first axis is that of a₀.
+def rotated(A: Array, everywhere: Array) -> Array:
+    """Return the rows a + a₀ in rotated coordinates, whose first axis is that of a₀.
 
-    For features far from zero, a₀ is so large that rounding hides the rest in a sum of products.
-    Here that happens in one coordinate only. The ridge is the same in all coordinates.
+    For features far from zero, a₀ is so large that rounding hides the rest in a sum of products. In
+    these coordinates that happens only in one of them. The ridge is the same in all coordinates.
     """
     xp = namespace(A)
     size = float(xp.linalg.vector_norm(everywhere))
@@ -182,7 +182,7 @@ class TangentGram:
 
     @property
     def unit(self) -> np.ndarray:
-        """Return r of each parameter but the intercept."""
+        """Return r of each parameter except the intercept."""
         return np.repeat([r for _, r in self.groups], [size for size, _ in self.groups])
 
     def penalty(self, alpha: Alpha) -> np.ndarray:
@@ -191,7 +191,7 @@ class TangentGram:
         return np.append(first, np.repeat(alpha, [size for size, _ in self.groups]) * self.unit)
 
     def of_products(self, units: Units) -> Array:
-        """Return the products of (1, z, z_i z_j for i ≤ j, y), of rank 0 without z_i z_j, or d."""
+        """Return the products of (1, z, z_i z_j for i ≤ j, y), without z_i z_j for rank 0."""
         rho = to_numpy(units.penalty_scale).astype(np.float64)
         i, j = np.triu_indices(len(rho)) if self.basis.rank else (np.zeros(0, np.int64),) * 2
         pairs = rho[i] * rho[j] * np.where(i == j, 1.0, sqrt(0.5))
@@ -199,18 +199,18 @@ class TangentGram:
         return moved(scale[:, None] * self.products * scale, units.scale)
 
     def covariance(self, units: Units) -> Covariance:
-        """Return Σω z zᵀ of the features, where nothing is tied and there is an intercept."""
+        """Return Σω z zᵀ of the features, if nothing is tied and there is an intercept."""
         d, rho = self.basis.W.shape[0], to_numpy(units.penalty_scale).astype(np.float64)
         G = rho[:, None] * self.products[1 : d + 1, 1 : d + 1] * rho
         moments = namespace(units.scale).astype(moved(G, units.scale), units.scale.dtype)
         return Covariance(float(self.products[0, 0]), moments)
 
     def centred(self, weight: float) -> ColumnGram:
-        """Return what the evidence needs, the intercept taken out."""
+        """Return what the evidence needs, with the intercept eliminated."""
         G = self.products
         if self.options.fit_intercept:
             G = G[1:, 1:] - np.outer(G[0], G[0])[1:, 1:] / G[0, 0]
-            weight = max(weight - 1, 1.0)  # rows that are all the same leave nothing over
+            weight = max(weight - 1, 1.0)  # if all rows are equal, nothing remains
         sizes = [size for size, _ in self.groups if size] or [0]
         return ColumnGram(G[:-1, :-1], G[:-1, -1], float(G[-1, -1]), weight, sizes, self.unit)
 
@@ -223,24 +223,24 @@ class Candidate:
     evidence: float
     alpha: Alpha
     noise: float  # σ², of the standardised target
-    gram: TangentGram | RowKernel  # that the evidence came from
-    model: Model | None = None  # where it was fitted to get there
+    gram: TangentGram | RowKernel  # from which the evidence was computed
+    model: Model | None = None  # if it was fitted for that
 
     @property
     def key(self) -> tuple[int, Alpha]:
-        """Return what tells candidates of the same rows apart."""
+        """Return what distinguishes candidates on the same rows."""
         return self.rank, self.alpha
 
     @property
     def parameters(self) -> int:
-        """Return the number of parameters but the intercept."""
+        """Return the number of parameters except the intercept."""
         if isinstance(self.gram, RowKernel):
             return sum(self.gram.sizes)
         return sum(size for size, _ in self.gram.groups)
 
     @property
     def merit(self) -> float:
-        """Return the evidence, less what a quadratic part must have in advance."""
+        """Return the evidence, less the advantage that a quadratic part must have."""
         return self.evidence - MARGIN * (self.rank > 0)
 
 
@@ -254,7 +254,7 @@ def tangent_gram(rows: Rows, units: Units, options: Options, U: Array) -> Tangen
 def product_kernel(
     rows: Rows, units: Units, n_rows: int, weight: float, linear: bool = False
 ) -> tuple[RowKernel, Array]:
-    """Return the model of all products, or the `linear` one, by the products of rows, and the rows.
+    """Return the model of all products, or the `linear` one, from products of rows; and the rows.
 
     One pass, O(n²) memory.
     """

@@ -56,7 +56,7 @@ class Status(Enum):
         "Add measurements by other, varied vectors, or raise {n_starts=}."
     )
     undetermined = (
-        "The measurements do not determine all unknowns, or hardly so: others fit them as well. "
+        "The measurements hardly determine all unknowns, or do not: other values fit them as well. "
         "Add measurements."
     )
     searching = Message(
@@ -112,7 +112,7 @@ class Options:
 
     @property
     def parts(self) -> dict[str, bool]:
-        """Return which parts beside M are fitted."""
+        """Return which parts other than M are fitted."""
         return {"linear": self.fit_linear, "intercept": self.fit_intercept}
 
     def dof(self, d: int, rank: int) -> int:
@@ -121,7 +121,7 @@ class Options:
 
     @property
     def levels_are_ambiguous(self) -> bool:
-        """Tell whether a constant can move between one-hot levels, b and w without any effect.
+        """Return whether a constant can move between one-hot levels, b and w without any effect.
 
         A penalty decides where it goes, but the rows do not; so coefficients of levels are always
         reported as differences from their mean.
@@ -131,7 +131,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Automatic:
-    """What the rows have to choose: the rank, the penalties, or both."""
+    """What is chosen from the rows: the rank, the penalties, or both."""
 
     rank: bool = False
     alpha: bool = False
@@ -167,7 +167,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Solution:
-    """The model that a fit ended with, and how it got there."""
+    """The final model of a fit, and its history."""
 
     model: Model
     units: Units
@@ -205,7 +205,7 @@ class Problem:
     options: Options
     rng: np.random.Generator
     worthless: float = 0.0  # a gain that is a smaller fraction of the objective is not worth a step
-    centred: bool = True  # whether the units are of these rows: then the target has mean zero
+    centred: bool = True  # whether the units are those of these rows, so the target has mean zero
 
     def sums(self, model: Model, Q: Array | None = None, squares: bool = True) -> Sums:
         """Return the sums of the residual: one pass."""

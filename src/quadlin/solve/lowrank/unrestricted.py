@@ -20,10 +20,10 @@ from quadlin.solve.lowrank.types import Options
 
 
 def unrestricted_optimum(rows: Rows, units: Units, options: Options, n_rows: float) -> Model | None:
-    """Return the optimum of rank 0 or d: one pass; None if it is no such problem, or too large.
+    """Return the optimum of rank 0 or d: one pass; None for other ranks or too large problems.
 
-    Also None where the rows do not determine all products: of the many optima, steps from a
-    constant lead to a smaller one.
+    Also None if the rows do not determine all products: of the many optima, steps from a constant
+    lead to a smaller one.
     """
     d, entries = int(units.scale.shape[0]), rows.engine.source.entries
     products = (d + 1) * (d + 2) // 2

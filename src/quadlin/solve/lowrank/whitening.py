@@ -1,8 +1,8 @@
 r"""Whitening as a change of coordinates on the d×k side: the rows themselves are never touched.
 
 For features of covariance Σ and :math:`B \Sigma B^\top \approx I`, the model is written as
-w = B v and M = (BU) diag(s) (BU)ᵀ. A product with whitened rows is one with the original rows and B
-applied to a skinny matrix, so sparse rows stay sparse.
+w = B v and M = (BU) diag(s) (BU)ᵀ. For a product with whitened rows, B is applied to a thin matrix,
+which is then multiplied by the original rows; so sparse rows stay sparse.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ SHRINKAGE = 0.01  # of the mean eigenvalue: less fails with rare levels, more sl
 SHARP = 1e-12  # of the mean eigenvalue: smaller ones count as zero
 PROBES = 8
 LOWRANK, LOWRANK_BLOCKS = 50, 3
-LOWRANK_ELEMENTS = 1 << 25  # entries of the low-rank factor at most
+LOWRANK_ELEMENTS = 1 << 25  # most entries of the low-rank factor
 FLOOR = 0.02  # of the variance that the low-rank part leaves to each feature
 ENERGY_RATIO, ENERGY_EXCESS = 1.5, 0.02  # above these the features count as correlated
 
@@ -97,7 +97,7 @@ Whitener = Identity | Full | LowRank
 
 
 def in_float64(white: Whitener) -> Whitener:
-    """Return the whitener in float64, its vectors as orthonormal as float64 allows.
+    """Return the whitener in float64, with vectors that are orthonormal to its precision.
 
     B B⁻¹ is then the identity up to rounding of float64, not of their former dtype.
     """

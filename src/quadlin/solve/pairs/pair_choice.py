@@ -2,8 +2,8 @@ r"""Which of some columns belong in a regression: stepwise by the extended BIC, 
 
 .. math:: \mathrm{EBIC}(T) = N \log \mathrm{RSS}(T) + \mathrm{df}(T) \log N + 2 \log \binom{p}{|T|}
 
-N is the weight of the rows less the parameters that are in any case fitted, p the number of
-candidates that were looked at: the last term pays for having looked.
+N is the weight of the rows less the parameters that are always fitted, p the number of candidates
+that were tried: the last term is the price of trying them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,10 +15,10 @@ import numpy as np
 
 from quadlin.solve.pairs.pivots import explained_by_pivots
 
-SMALLEST = 1e-10  # of the target's power: what rounding leaves of a residual
-KEPT_ROOTS = 64  # a step asks for that of the same columns several times
-MANY = 200  # columns of a group, from where on eigenvectors take long
-COLLINEAR = 1e-7  # of a column's own power: what is left of one that others explain
+SMALLEST = 1e-10  # of the target's power: a smaller residual is rounding
+KEPT_ROOTS = 64  # a step needs that of the same columns several times
+MANY = 200  # columns of a group; with more, eigenvectors take long
+COLLINEAR = 1e-7  # of a column's own power: if less remains, others explain it
 
 
 def log_choices(candidates: int, taken: int) -> float:
@@ -45,14 +45,14 @@ class Criterion:
     rows: float  # N
     candidates: int  # p
     power: float  # Σω y², for what counts as zero
-    noise: float | None = None  # its variance, where that is known: then RSS/σ² is for N log RSS
+    noise: float | None = None  # its variance, if known: then RSS/σ² replaces N log RSS
 
     def __call__(self, loss: float, dof: float, taken: int) -> float:
-        """Return EBIC of a model with this loss, of `dof` parameters in `taken` candidates."""
+        """Return the EBIC of a model with this loss, and `dof` parameters in `taken` candidates."""
         return float(self.values(np.float64(loss), dof, taken))
 
     def values(self, loss: np.ndarray | np.float64, dof: Any, taken: int) -> np.ndarray:
-        """Return EBIC of several models of `taken` candidates."""
+        """Return the EBIC of several models of `taken` candidates."""
         least = max(SMALLEST * self.power, 1e-300)
         fit: Any = self.rows * np.log(np.maximum(loss, least))
         if self.noise is not None:
@@ -60,14 +60,14 @@ class Criterion:
         return np.asarray(fit + dof * log(self.rows) + 2 * log_choices(self.candidates, taken))
 
     def entry(self, taken: int) -> float:
-        """Return t² that the next single column must exceed, for many rows."""
-        more = log_choices(self.candidates, taken + 1) - log_choices(self.candidates, taken)
-        return log(self.rows) + 2 * max(more, 0.0)
+        """Return the t² that the next single column must exceed, for many rows."""
+        rise = log_choices(self.candidates, taken + 1) - log_choices(self.candidates, taken)
+        return log(self.rows) + 2 * max(rise, 0.0)
 
 
 @dataclass(frozen=True)
 class PairChoice:
-    """The groups taken, in the order of entry, and what they leave."""
+    """The chosen groups, in the order of entry, and the remaining loss."""
 
     taken: tuple[int, ...]  # positions of groups
     loss: float  # Σω r²
@@ -76,7 +76,7 @@ class PairChoice:
 
 
 class LeftOver(NamedTuple):
-    """What is left of columns and response beside some groups, or beside each of several sets."""
+    """The remainder of columns and response after some groups, or after each of several sets."""
 
     power: np.ndarray  # (…, m), of each column
     cross: np.ndarray  # (…, m), with the response
@@ -86,9 +86,9 @@ class LeftOver(NamedTuple):
 class Stepwise:
     """Forward, backward and exchange steps over groups of columns, on their Gram matrix.
 
-    The matrix, (m + 1)², is of the columns and the response after all that is fitted in any case
-    was projected out of them. Each step lowers the criterion, so the steps end; ties go to the
-    candidate that comes first, so callers order candidates by their features.
+    The matrix, (m + 1)², is that of the columns and the response after everything that is always
+    fitted was projected out of them. Each step lowers the criterion, so the steps end; ties go to
+    the first candidate, so callers order candidates by their features.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Stepwise:
             for size in np.unique(sizes[sizes > 1])
         ]
         self.single_columns = np.array([groups[int(g)][0] for g in self.singles], dtype=np.int64)
-        self._roots: dict[bytes, np.ndarray] = {}  # of the sets of columns that were judged last
+        self._roots: dict[bytes, np.ndarray] = {}  # of the last sets of columns
 
     def run(
         self, start: Iterable[int] = (), banned: Iterable[int] = (), most: int = 100
@@ -135,7 +135,7 @@ class Stepwise:
         return np.array(list(dict.fromkeys(c for part in parts for c in part)), dtype=np.int64)
 
     def exchanges(self, choice: PairChoice, within: float) -> dict[int, list[tuple[int, float]]]:
-        """Return, for each group that is taken, those that could replace it, and at what cost."""
+        """Return, for each chosen group, the groups that could replace it, and at what cost."""
         near: dict[int, list[tuple[int, float]]] = {}
         for group, gaps in zip(choice.taken, self._instead(choice.taken), strict=True):
             others = np.flatnonzero(gaps - choice.value <= within)
@@ -151,7 +151,7 @@ class Stepwise:
         return self._if_better((*current.taken, best), current)
 
     def _backward(self, current: PairChoice) -> PairChoice | None:
-        """Leave out the group that is missed least, if the criterion says so."""
+        """Leave out the least useful group, if that lowers the criterion."""
         index = self.columns(current.taken)
         if not len(index):
             return None
@@ -159,7 +159,7 @@ class Stepwise:
         inverse = root @ root.T
         gamma = inverse @ self.gram[index, -1]
         place = {c: m for m, c in enumerate(index)}
-        missed = []
+        losses = []
         for g in current.taken:
             at = [place[c] for c in self.groups[g]]
             if len(at) == 1:
@@ -168,8 +168,8 @@ class Stepwise:
             else:
                 part = np.linalg.pinv(inverse[np.ix_(at, at)], hermitian=True)
                 lost = gamma[at] @ part @ gamma[at]
-            missed.append((float(lost) / len(at), g))
-        least = min(missed)[1]
+            losses.append((float(lost) / len(at), g))
+        least = min(losses)[1]
         return self._if_better(tuple(g for g in current.taken if g != least), current)
 
     def _exchange(self, current: PairChoice, refused: np.ndarray) -> PairChoice | None:
@@ -191,7 +191,7 @@ class Stepwise:
         return choice if choice.value < current.value - 1e-9 else None
 
     def _additions(self, taken: tuple[int, ...]) -> np.ndarray:
-        """Return the criterion with each group beside those taken; inf if it adds nothing."""
+        """Return the criterion with each group added to those chosen; inf if it adds nothing."""
         rest, dof = self._without(taken)
         left = LeftOver(np.diag(rest)[:-1], rest[:-1, -1], np.maximum(rest[-1:, -1], 0.0))
         blocks = [rest[c[:, :, None], c[:, None, :]] for _, c in self.blocks]
@@ -200,18 +200,18 @@ class Stepwise:
         return values
 
     def _instead(self, taken: tuple[int, ...]) -> np.ndarray:
-        """Return the criterion with each group in place of each that is taken: (taken, groups).
+        """Return the criterion with each group instead of each chosen one: (taken, groups).
 
-        Where no column that is taken explains another, one matrix tells it all: with A the inverse
-        Gram matrix of those taken and B = A·Gram, leaving out g adds WᵀW with W = A_gg^(-½)·B_g to
-        what is left of the Gram matrix.
+        If no chosen column explains another, one matrix is enough: with A the inverse Gram matrix
+        of those chosen and B = A·Gram, leaving out g adds WᵀW with W = A_gg^(-½)·B_g to the
+        remainder of the Gram matrix.
         """
         index, sizes = self.columns(taken), [len(self.groups[g]) for g in taken]
         root = self._inverse_root(index)
         if not taken or not root.shape[1] == len(index) == sum(sizes):
             others = [tuple(t for t in taken if t != g) for g in taken]
-            beside = [self._additions(some) for some in others]
-            return np.reshape(beside, (len(taken), len(self.groups)))
+            additions = [self._additions(kept) for kept in others]
+            return np.reshape(additions, (len(taken), len(self.groups)))
         G = self.gram[index]
         A = root @ root.T
         B = A @ G
@@ -225,18 +225,18 @@ class Stepwise:
         )
         blocks = []
         for _, c in self.blocks:
-            more = [np.einsum("sgi,sgj->gij", W[:, c], W[:, c]) for W in each]
-            blocks.append(rest[c[:, :, None], c[:, None, :]] + more)
+            added = [np.einsum("sgi,sgj->gij", W[:, c], W[:, c]) for W in each]
+            blocks.append(rest[c[:, :, None], c[:, None, :]] + added)
         dof = len(index) - np.array(sizes)[:, None]
         values = self._values(left, blocks, dof, len(taken))
         values[:, list(taken)] = inf
         return values
 
     def _values(self, left: LeftOver, blocks: list[np.ndarray], dof: Any, taken: int) -> np.ndarray:
-        """Return the criterion with each group beside what left these; inf if it adds nothing.
+        """Return the criterion with each group, given the remainder; inf if it adds nothing.
 
-        `blocks` are the parts of the Gram matrix that are left for groups of several columns, those
-        of the same size together.
+        `blocks` are the remaining parts of the Gram matrix for groups of several columns; those of
+        the same size are together.
         """
         alive = left.power > self.floor
         gain = np.where(alive, left.cross**2 / np.where(alive, left.power, 1.0), 0.0)
@@ -253,7 +253,7 @@ class Stepwise:
     def _explained(
         self, rest: np.ndarray, cross: np.ndarray, columns: np.ndarray
     ) -> tuple[Any, Any]:
-        """Return what groups of as many columns explain of the response, and their ranks."""
+        """Return what groups of the same size explain of the response, and their ranks."""
         size = np.sqrt(np.maximum(np.diag(self.gram)[columns], 1e-300))
         rest, cross = rest / (size[:, :, None] * size[:, None, :]), cross / size
         if columns.shape[1] > MANY:
@@ -287,5 +287,5 @@ class Stepwise:
 
 
 def _best(values: np.ndarray) -> int:
-    """Return where the smallest value is; of those that only rounding tells apart, the first."""
+    """Return the position of the smallest value; the first of those that are equal to rounding."""
     return int(np.argmin(np.round(values, 6))) if values.size else 0

@@ -1,8 +1,8 @@
-r"""What a search for pairs returns, and how sure the rows are of it: robust standard errors.
+r"""The result of a search for pairs, with robust standard errors.
 
-The leverage of a row is that without products, which is the same for all of them, and what the
-products add: tᵀSt with t the row of the products less their projections, S the inverse of their
-Gram matrix.
+The leverage of a row is that without products, which is the same for all of them, plus what the
+products add: tᵀSt, where t is the row of the products less their projections, and S the inverse of
+their Gram matrix.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,9 +21,9 @@ from quadlin.solve.pairs.pair_regression import Coefficients, Projected
 from quadlin.solve.pairs.pair_sums import DenseRows, RegressionColumns, total
 
 Pair = tuple[int, int]
-Group = tuple[int, ...]  # products that are taken together: positions i·d + j, i ≤ j
+Group = tuple[int, ...]  # products that are chosen together: positions i·d + j, i ≤ j
 LEAST_FREEDOM = 0.1
-EXCHANGEABLE = 6.0  # a difference of the criterion that is no strong evidence, 2·log(20)
+EXCHANGEABLE = 6.0  # a difference of the criterion, 2·log(20), that is not strong evidence
 
 
 class Regressed(NamedTuple):
@@ -34,7 +34,7 @@ class Regressed(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """Groups of products that may be taken, and what chooses among them."""
+    """Groups of products that may be chosen, and the stepwise choice among them."""
 
     groups: list[Group]
     i: np.ndarray  # of the products of all groups, each once, in order
@@ -56,35 +56,35 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class PairFit:
-    """The pairs taken, by order of entry, and the regression they are taken into."""
+    """The chosen pairs, in the order of entry, and their regression."""
 
     i: np.ndarray  # (m,), i ≤ j
     j: np.ndarray  # (m,)
     coef: np.ndarray  # (m,), of z_i·z_j
-    entry: np.ndarray  # (m,), in which step each entered, from 1
+    entry: np.ndarray  # (m,), the step in which each entered, from 1
     errors: "RobustErrors"  # as if the pairs had been given
     columns: RegressionColumns
     beta: np.ndarray  # of all columns: 1, features, tangent, products
-    inverse: np.ndarray  # (m, m), of the Gram matrix of the products beside all else
-    noise: float  # variance of that of a row of weight 1
+    inverse: np.ndarray  # (m, m), of the Gram matrix of the products, all else projected out
+    noise: float  # the variance of the noise of a row of weight 1
     left: float  # rows beyond the parameters
     step: Stepwise
-    choice: PairChoice  # the pairs and blocks that were taken, of those that were looked at
-    looked: Sequence[Pair]  # the first product of each group that was looked at
-    at_limit: bool  # whether no more could be taken
+    choice: PairChoice  # the pairs and blocks that were chosen from those that were tried
+    tried: Sequence[Pair]  # the first product of each group that was tried
+    at_limit: bool  # whether no more could be chosen
 
     @cached_property
     def path(self) -> tuple[PairChoice, ...]:
-        """Return the choices of the first 0, 1, … of what was taken."""
+        """Return the choices of the first 0, 1, … chosen groups."""
         taken = self.choice.taken
         return tuple(self.step.judged(taken[:m]) for m in range(len(taken) + 1))
 
     @cached_property
     def exchangeable(self) -> tuple[tuple[Pair, Pair, float], ...]:
-        """Return pairs that were taken with others that are about as good, and what these cost."""
+        """Return chosen pairs with others that are about as good, and the cost of the others."""
         groups = self.step.groups
         return tuple(
-            (self.looked[g], self.looked[other], cost)
+            (self.tried[g], self.tried[other], cost)
             for g, others in self.step.exchanges(self.choice, EXCHANGEABLE).items()
             if len(groups[g]) == 1
             for other, cost in others
@@ -94,29 +94,29 @@ class PairFit:
 
 @dataclass(frozen=True)
 class Scores(Additive):
-    """What the residual says of every product, and how sure the rows are of the products taken."""
+    """Moments of the residual with every product, and sums for errors of the chosen products."""
 
     loss: float  # Σω r²
     moments: Array  # (d, d), Σω r z_i z_j
-    spread: Array  # (m,), Σω (a_m r / (1 − h))², a_m the influence of a row on β_m, h its leverage
+    spread: Array  # (m,), Σω (a_m r / (1 − h))²: a_m influence of a row on β_m, h its leverage
     squares: Array  # (m,), Σω a_m²
     fourths: Array  # (m,), Σω a_m⁴
 
 
 @dataclass(frozen=True)
 class RobustErrors:
-    """HC3: the residual of a row is that of a fit without the row."""
+    """HC3 standard errors: the residual of a row is that of a fit without the row."""
 
     std: np.ndarray  # (m,)
-    freedom: np.ndarray  # (m,), how many rows the standard error is known from, less one
+    freedom: np.ndarray  # (m,), the number of rows that determine the standard error, less one
     unit_variance: np.ndarray  # (m,), of the coefficient, for noise of variance 1
 
     @classmethod
     def of(cls, score: Scores, noise: float | None = None) -> "RobustErrors":
-        """Return the standard errors that a pass has summed up; not robust if `noise` is known.
+        """Return the standard errors from the sums of a pass; not robust if `noise` is known.
 
         With a the influence of the rows on a coefficient, (Σa²)²/Σa⁴ is the number of rows that
-        carry it: all of them if they do so alike, one if the others say nothing.
+        determine it: all of them if their influences are equal, one if the others have none.
         """
         spread, squares, fourths = (
             np.maximum(to_numpy(a), 1e-300) for a in (score.spread, score.squares, score.fourths)
@@ -140,7 +140,7 @@ def scores(
 ) -> Scores:
     """Sum over one chunk, with the leverages of its rows without products.
 
-    Moments are summed to `look` at all products; else only errors are.
+    Moments with all products are summed only if `look`; otherwise only errors are.
     """
 
     def of(piece: DenseRows) -> Scores:

@@ -1,4 +1,4 @@
-r"""The joint fit of w, L and given products: Gauss–Newton on their Gram matrix, or by turns."""
+r"""The joint fit of w, L and given products: Gauss–Newton on their Gram matrix, or alternately."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,15 +18,15 @@ from quadlin.solve.pairs.pair_sums import RegressionColumns
 from quadlin.solve.pairs.pair_terms import PairTerms, less_pairs, with_arrays
 
 STEPS, TOL = 20, 1e-9  # of the joint fit; the relative change of the objective that ends it
-CHOICES = 4  # of pairs beside L, each after a joint fit
+CHOICES = 4  # of pairs with L, each after a joint fit
 
 
 @dataclass(frozen=True)
 class Joint:
-    """PairTerms chosen or given beside a model, and the regression that they are part of.
+    """Pairs that were chosen or given for a model, and the regression that they are part of.
 
-    The regression's tangent of L tells how sure its parts are. The model has L where it is: where
-    features explain each other, a step along the tangent may be of any length.
+    The tangent of L in the regression gives the uncertainty of its parts. The model keeps L as it
+    is: if features explain each other, a step along the tangent may have any length.
     """
 
     search: PairSearch
@@ -34,12 +34,12 @@ class Joint:
 
     @cached_property
     def regression(self) -> "Regression":
-        """Return the regression beside L as it is: a pass, unless its matrix is there."""
+        """Return the regression with L as it is: one pass, unless its matrix is there."""
         return Regression.of(self.search, self.fit)
 
     @property
     def model(self) -> Model:
-        """Return the model beside the products."""
+        """Return the model without the products."""
         return stepped(self.search.columns, self.regression.still, 0.0)
 
     @property
@@ -55,7 +55,7 @@ class Joint:
 
     @property
     def cost(self) -> float:
-        """Return what the criterion charges for the products, whatever they explain."""
+        """Return the cost of the products in the criterion, whatever they explain."""
         criterion = self.search.criterion
         choice = self.fit.choice
         return criterion(1.0, choice.dof, len(choice.taken)) - criterion(1.0, 0, 0)
@@ -63,16 +63,16 @@ class Joint:
 
 @dataclass(frozen=True)
 class Regression:
-    """The regression with some products, beside an L that stays and one that moves."""
+    """The regression with some products, with an L that stays and one that moves."""
 
     beta: np.ndarray  # of all columns
-    still: np.ndarray  # the same where L stays
-    promised: float  # the objective, were L to move along its tangent space
+    still: np.ndarray  # the same if L stays
+    promised: float  # the objective if L moved along its tangent space
     objective: float  # with L as it is: Σω r² and the penalties
 
     @classmethod
     def of(cls, search: PairRegression, fit: PairFit) -> "Regression":
-        """Solve for given products: a pass."""
+        """Solve for given products: one pass."""
         gram, ridge = search.normal(fit.i, fit.j)
         G, columns = gram + ridge, search.columns
         stays = np.ones(len(G) - 1, bool)
@@ -84,7 +84,7 @@ class Regression:
 
 
 def _solved(G: np.ndarray, kept: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the least squares of the last column by some others, and their coefficients."""
+    """Return the squared error of the last column, fitted by some others, and the coefficients."""
     size = np.sqrt(np.maximum(np.diag(G)[:-1], 1e-300))
     A = G[:-1, :-1] / np.outer(size, size) + JITTER * np.eye(len(size))
     beta = np.zeros(len(size))
@@ -94,9 +94,9 @@ def _solved(G: np.ndarray, kept: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def stepped(columns: RegressionColumns, beta: np.ndarray, size: float = 1.0) -> Model:
-    """Return the model moved along the columns' coefficients: M + UHᵀ + HUᵀ, of the same rank.
+    """Return the model moved by the coefficients of the columns: M + UHᵀ + HUᵀ, of the same rank.
 
-    `size` is how far L goes.
+    `size` is the share of the step that L takes.
     """
     model, q = columns.model, len(columns.features)
     U, s, w = (to_numpy(a).astype(float) for a in (model.U, model.s, model.w))
@@ -116,13 +116,13 @@ def stepped(columns: RegressionColumns, beta: np.ndarray, size: float = 1.0) -> 
 def joined(joint: Joint, options: Options, seed: int) -> Joint:
     """Move L and w together with the products, to the joint optimum.
 
-    Where the tangent space of L is part of the regression, each step is one of Gauss–Newton: a
-    pass. Where it is too large for that, or other features have a part in w, the model is fitted
-    to what the products leave, and the products to what the model leaves, by turns.
+    If the tangent space of L is part of the regression, each step is a Gauss–Newton step: one pass.
+    If it is too large for that, or w also has other features, the model is fitted to what the
+    products leave, and the products to what the model leaves, alternately.
     """
     search = joint.search
-    every = len(search.columns.features) == search.units.scale.shape[0]
-    if every and not search.columns.model.U.shape[1]:
+    has_all_features = len(search.columns.features) == search.units.scale.shape[0]
+    if has_all_features and not search.columns.model.U.shape[1]:
         return joint  # linear in all its parameters
     at = joint.regression
     for _ in range(STEPS):
@@ -137,7 +137,7 @@ def joined(joint: Joint, options: Options, seed: int) -> Joint:
             break
         settled = at.objective - reached.objective <= TOL * at.objective
         search, at = moved, reached
-        if not search.columns.tangent:  # its steps begin at the products
+        if not search.columns.tangent:  # its steps start from the products
             joint = Joint(search, search.refit(joint.fit))
         if settled:
             break
@@ -147,7 +147,7 @@ def joined(joint: Joint, options: Options, seed: int) -> Joint:
 def _tries(
     search: PairSearch, joint: Joint, at: Regression, options: Options, seed: int
 ) -> Iterator[Model]:
-    """Yield models that may be better, the likeliest first."""
+    """Yield models that may be better, the most likely first."""
     if search.columns.tangent:
         for size in BACKTRACKS:
             yield stepped(search.columns, at.beta, size)
@@ -162,9 +162,9 @@ def _tries(
 def settled(
     search: PairSearch, options: Options, seed: int, most: int | None, few: bool = False
 ) -> Joint:
-    """Choose pairs and fit them jointly with L in turn, until the choice stays the same.
+    """Choose pairs and fit them jointly with L, alternately, until the choice stays the same.
 
-    With `few` the search ends early where they are many, or leave something of low rank.
+    With `few` the search ends early if pairs are many, or leave something of low rank.
     """
     joint = Joint(search, search.run(most, few))
     for _ in range(CHOICES if joint.terms.pairs else 0):
@@ -172,7 +172,7 @@ def settled(
         joint = joined(joint, options, seed)
         if joint.search is search:  # nothing moved
             return joint
-        joint = Joint(joint.search, joint.search.run(most))  # beside a better L, others may do
+        joint = Joint(joint.search, joint.search.run(most))  # other pairs may suit a better L
         if joint.terms.pairs == before:
             return joint
     return joined(joint, options, seed) if joint.terms.pairs else joint

@@ -1,6 +1,6 @@
-"""The regression that products are taken into, beside features and a low-rank part that moves.
+"""The regression of features, a low-rank part that moves, and products.
 
-The columns that are fitted in any case are projected out of products and response.
+The columns that are always fitted are projected out of products and response.
 """
 
 from copy import copy
@@ -25,8 +25,8 @@ from quadlin.solve.pairs.pair_sums import (
 MOST_FEATURES = 3000  # three d×d matrices are kept
 MOST_TANGENT = 1500  # columns of L's tangent space that are projected out
 MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
-JITTER = 1e-11  # of a column's power: columns that others explain are as good as left out
-UNSEEN = 1e-10  # of the largest eigenvalue: directions that no row has a part in
+JITTER = 1e-11  # of a column's power: columns that others explain are practically left out
+UNSEEN = 1e-10  # of the largest eigenvalue: directions in which the rows do not vary
 HIERARCHIES = {"weak": np.logical_or, "strong": np.logical_and}
 
 
@@ -39,7 +39,7 @@ class Coefficients:
 
     beta: np.ndarray  # of all columns, base first
     onto: np.ndarray  # (base, m), P: the projection of the products onto the base
-    inverse: np.ndarray  # (m, m), S: of what is left of the products beside the base
+    inverse: np.ndarray  # (m, m), S: of the products with the base projected out
 
     @property
     def apart(self) -> np.ndarray:
@@ -49,7 +49,7 @@ class Coefficients:
 
 @dataclass(frozen=True)
 class Projected:
-    """What is left of products and response after the base is projected out of them."""
+    """Products and response with the base projected out of them."""
 
     rest: np.ndarray  # (m + 1, m + 1)
     onto: np.ndarray  # (base, m + 1), the coefficients of the projection
@@ -67,8 +67,8 @@ class Projected:
 def inverse_of(gram: np.ndarray) -> np.ndarray:
     """Return the inverse of a Gram matrix of columns of unit power, on the space that they span.
 
-    Columns that others explain, such as the levels of a field or turns of U among its directions,
-    leave directions that no row has a part in; what is fitted along them is zero.
+    Columns that others explain, such as the levels of a field or rotations of U, leave directions
+    in which the rows do not vary; coefficients along them are zero.
     """
     try:
         root = cholesky(gram, lower=True)
@@ -89,13 +89,13 @@ class Penalty:
     + 2 \alpha_S \|\rho\rho^\top \circ S\|^2` along w + β, L + UHᵀ + HUᵀ and S."""
 
     alpha: tuple[float, float, float]  # on w, on L and on the products
-    scale: np.ndarray  # (q,), ρ² of the features that are looked at
+    scale: np.ndarray  # (q,), ρ² of the features of the search
     w: np.ndarray  # (q,), the model's coefficients, to which β is added
-    U: np.ndarray  # (q, k), of L, or (q, 0) where it stays as it is
+    U: np.ndarray  # (q, k), of L, or (q, 0) if it stays as it is
     s: np.ndarray  # (k,)
 
-    def beside(self, w: np.ndarray, U: np.ndarray, s: np.ndarray) -> "Penalty":
-        """Return the penalty beside another model."""
+    def of_model(self, w: np.ndarray, U: np.ndarray, s: np.ndarray) -> "Penalty":
+        """Return the penalty for another model."""
         return replace(self, w=w, U=U, s=s)
 
     def projected(
@@ -108,7 +108,7 @@ class Penalty:
     ) -> Projected:
         """Project the base out of products and response, with the ridge on all of them.
 
-        `inverse` is that of the base and its ridge, where it is there already.
+        `inverse` is that of the base and its ridge, if it has been computed.
         """
         gram = gram + self.matrix(len(gram), base, i, j)
         if inverse is None:
@@ -122,7 +122,7 @@ class Penalty:
     def matrix(self, size: int, base: int, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Return the ridge as a quadratic form of β, H and products, and of the response's 1.
 
-        As ‖ρρᵀ∘(UHᵀ + HUᵀ)‖² = 2 tr(G HᵀρH) + 2 tr((UᵀρH)²) with ρ = diag(ρ²) and G = UᵀρU.
+        It uses ‖ρρᵀ∘(UHᵀ + HUᵀ)‖² = 2 tr(G HᵀρH) + 2 tr((UᵀρH)²) with ρ = diag(ρ²) and G = UᵀρU.
         """
         (first, second, third), rho, d = self.alpha, self.scale, len(self.w)
         R = np.zeros((size, size))
@@ -135,9 +135,9 @@ class Penalty:
         if second and self.U.shape[1]:
             weighted = rho[:, None] * self.U
             G = self.U.T @ weighted
-            turned = np.einsum("lb,ma->albm", weighted, weighted)
+            crossed = np.einsum("lb,ma->albm", weighted, weighted)
             same = np.einsum("ab,lm->albm", G, np.diag(rho))
-            R[d + 1 : base, d + 1 : base] = 4 * second * (same + turned).reshape(base - d - 1, -1)
+            R[d + 1 : base, d + 1 : base] = 4 * second * (same + crossed).reshape(base - d - 1, -1)
             sG = self.s[:, None] * G
             pull[d + 1 : base] = 4 * second * (weighted @ sG).T.ravel()
             power += 2 * second * float(np.sum(sG * sG.T))
@@ -147,22 +147,22 @@ class Penalty:
 
 
 class PairRegression:
-    """The Gram matrix of what is fitted in any case, and of products beside it on request.
+    """The Gram matrix of the columns that are always fitted, and of products on request.
 
     Parameters
     ----------
     rows, units
         The rows and their units.
     model : Model or None
-        What is fitted already. Its w is fitted again beside the pairs, and L may move a little;
+        The model so far. Its w is fitted again together with the pairs, and L may move a little;
         None is the constant.
     alpha : (float, float, float)
         Ridge on w, on L and on the products.
     features : array or None
-        Positions of the features to look at; None is all, at most 3,000. Others stay as `model`
-        has them.
+        Positions of the features of the search; None is all, at most 3,000. Others stay as in
+        `model`.
     moments : ProductMoments or None
-        Of these features, where they were summed before; None takes a pass.
+        The moments of these features, if they were summed before; None takes a pass.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class PairRegression:
         self.d = len(features)
         if self.d > MOST_FEATURES:
             raise ValueError(
-                f"The search for pairs takes at most {MOST_FEATURES:,} features, and there are "
+                f"The search for pairs takes at most {MOST_FEATURES:,} features, but there are "
                 f"{self.d:,}. Select features."
             )
         model = constant_model(units, 0, units.target.centre) if model is None else model
@@ -196,27 +196,27 @@ class PairRegression:
         self.power = self.weight * units.target.power
         self.base = to_numpy(rows.reduce(joint_gram, self.columns, True).gram)
         self._last: tuple[bytes, np.ndarray] | None = None  # products, and the matrix with them
-        self._inverse: np.ndarray | None = None  # of what is fitted in any case
-        self._leverages: np.ndarray | None = None  # of the rows, in the same
+        self._inverse: np.ndarray | None = None  # of the columns that are always fitted
+        self._leverages: np.ndarray | None = None  # of the rows, for these columns
         projected = self.projected_base()
         self.base_loss = float(projected.rest[-1, -1])
         self.base_dof = float(np.sum(projected.inverse * self.base[:-1, :-1]))
         self.freedom = max(self.weight - self.base_dof, 1.0)
 
     def normal(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Gram matrix of all columns and the response, and its ridge: a pass."""
+        """Return the Gram matrix of all columns and the response, and its ridge: one pass."""
         i, j = self.among(i, j)
         gram = self.gram(i, j)
         return gram, self.penalty.matrix(len(gram), self.columns.base, i, j)
 
     def moved(self, model: Model, i: np.ndarray, j: np.ndarray) -> Self:
-        """Return the same beside another L of the same rank, some products summed with it: a pass.
+        """Return the same with another L of the same rank, and sums of some products: one pass.
 
         The loss and the degrees of freedom without products stay those of the first L.
         """
         other = copy(self)
         other.columns = replace(self.columns, model=model)
-        other.penalty = self.penalty.beside(*other._fitted())
+        other.penalty = self.penalty.of_model(*other._fitted())
         first, second = self.among(i, j)
         columns, b = other.columns.with_pairs(first, second), self.columns.base
         gram = to_numpy(self.rows.reduce(joint_gram, columns, True).gram)
@@ -226,12 +226,12 @@ class PairRegression:
         return other
 
     def among(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions of features among those that are looked at."""
+        """Return the positions of features among those of the search."""
         first, second = np.searchsorted(self.columns.features, [i, j])
         return first, second
 
     def gram(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Return the Gram matrix with some products: a pass, unless there are none or the last."""
+        """Return the Gram matrix with some products: one pass, unless they are the last or none."""
         b = self.columns.base
         if not len(i):
             return self.base
@@ -243,7 +243,7 @@ class PairRegression:
         return self._last[1]
 
     def projected(self, i: np.ndarray, j: np.ndarray) -> Projected:
-        """Return products and response, all else projected out of them."""
+        """Return products and response, with everything else projected out of them."""
         gram, base = self.gram(i, j), self.columns.base
         projected = self.penalty.projected(gram, base, i, j, self._inverse)
         self._inverse = projected.inverse
@@ -251,18 +251,18 @@ class PairRegression:
 
     @property
     def leverages(self) -> np.ndarray:
-        """Return those of the rows, of weight 1, without products: a pass for all products."""
+        """Return the leverages of rows of weight 1 without products: one pass for all products."""
         if self._leverages is None:
             args = self.columns, self.projected_base().inverse
             self._leverages = np.concatenate(self.rows.collect(base_leverages, *args))
         return self._leverages
 
     def projected_base(self) -> Projected:
-        """Return the response, all but products projected out of it."""
+        """Return the response, with everything except products projected out of it."""
         return self.projected(self.columns.i, self.columns.j)
 
     def main_effects(self, hierarchy: str, noise: float | None) -> np.ndarray:
-        """Return which pairs have features with main effects, one or both of them."""
+        """Return which pairs have one or both features with a main effect."""
         projected = self.projected_base()
         linear = slice(1, self.d + 1)
         noise = noise or self.base_loss / self.freedom
@@ -272,7 +272,7 @@ class PairRegression:
         return allowed
 
     def _fitted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return w of the features that are looked at, and L where it may move."""
+        """Return w of the features of the search, and L if it may move."""
         at, model = self.columns.features, self.columns.model
         k = model.U.shape[1] if self.columns.tangent else 0
         U, s, w = (to_numpy(v).astype(float) for v in (model.U[:, :k], model.s[:k], model.w))

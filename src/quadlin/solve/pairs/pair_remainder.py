@@ -1,7 +1,7 @@
-"""Whether the residual beside pairs says more about all products together than noise would.
+"""A test of whether all products together explain more of a residual than of noise.
 
 Features and residuals are clipped at a few standard deviations, so that a few rows with heavy tails
-do not hide what all others say.
+do not hide what the others show.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ from quadlin.solve.pairs.pair_sums import (
     total,
 )
 
-BOUND = 2.5  # standard deviations at which whitened features and residuals end
+BOUND = 2.5  # standard deviations at which whitened features and residuals are clipped
 SD_PER_MEDIAN = 1.4826  # of the absolute value of a normal number
-ROWS_PER_PRODUCT = 2.0  # from which on the sum over all products tells whether any is left
-NEGLIGIBLE = 0.002  # of the variance of y, that may be overlooked
-NEW = 1e-6  # of the largest variance: what features must have beside each other
-FLIPS = 3  # residuals with random signs, of which one may say as much
+ROWS_PER_PRODUCT = 2.0  # with more, the sum over all products shows whether any remains
+NEGLIGIBLE = 0.002  # of the variance of y, which may be overlooked
+NEW = 1e-6  # of the largest variance: the least that a direction must have
+FLIPS = 3  # residuals with random signs, with which the residual is compared
 
 
 def uncorrelated(second: np.ndarray, least: float = NEW) -> np.ndarray:
     """Return W (d, q) such that the columns of ZW are uncorrelated and of variance 1.
 
-    What has less than a `least` share of the largest variance is left out.
+    Directions with less than the share `least` of the largest variance are left out.
     """
     values, V = np.linalg.eigh(second)
     seen = values > least * values.max(initial=0.0)
@@ -44,7 +44,7 @@ def uncorrelated(second: np.ndarray, least: float = NEW) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Remainder:
-    """The residual that a regression left of some rows."""
+    """The residual of a regression on some rows."""
 
     rows: Rows
     columns: RegressionColumns
@@ -54,14 +54,14 @@ class Remainder:
 
     @cached_property
     def edge(self) -> float:
-        """Return where residuals end, by their median: a pass."""
+        """Return where residuals are clipped, from their median: one pass."""
         pieces = self.rows.collect(residual_squares, self.columns, self.beta)
         squares = np.concatenate([piece for part in pieces for piece in part])
         typical = float(np.median(squares)) or float(np.mean(squares))
         return BOUND * SD_PER_MEDIAN * sqrt(typical * len(squares) / self.weight)
 
     def moments(self, salt: int | None = None) -> "BoundedMoments":
-        """Return what the residual says of products, with a salt that of random signs: a pass."""
+        """Return the moments of the residual, with random signs if a salt is given: one pass."""
         n_rows = sum(self.rows.collect(height))
         args = (self.columns, self.beta, self.whitener, self.edge, salt)
         sums: BoundedMoments = self.rows.reduce_numbered(bounded_moments, n_rows, *args)
@@ -69,17 +69,17 @@ class Remainder:
 
     @cached_property
     def plain_moments(self) -> "BoundedMoments":
-        """Return what the residual itself says of products: a pass."""
+        """Return the moments of the residual itself: one pass."""
         return self.moments()
 
     def says_nothing(self, unexplained: float = 1.0) -> bool:
-        """Tell whether it says no more of all products than noise: two to five passes.
+        """Return whether products explain no more of the residual than noise: two to five passes.
 
         Then, in whitened coordinates, the sum of their squared t is about their number p, with a
         variance of 2p(1 + p/n), or no larger than for residuals with random signs. All products
-        together could still explain what √(2p) parameters would. That is little if there are many
-        rows per product, or if hardly anything is left to explain: `unexplained` is that share of
-        the variance of y. Otherwise nothing is known, and the answer is no.
+        together could still explain as much as √(2p) parameters would. That is little if there are
+        many rows per product, or if hardly anything remains to be explained: `unexplained` is that
+        share of the variance of y. Otherwise the test is inconclusive, and the answer is no.
         """
         q = self.whitener.shape[1]
         products = q * (q + 1) // 2
@@ -95,7 +95,7 @@ class Remainder:
 
 @dataclass(frozen=True)
 class BoundedMoments(Additive):
-    """What a bounded residual e says of products of bounded, whitened features v."""
+    """Moments of a clipped residual e with products of clipped, whitened features v."""
 
     weight: float  # Σω
     total: float  # Σω e
@@ -106,7 +106,7 @@ class BoundedMoments(Additive):
 
     @property
     def energy(self) -> float:
-        """Return the sum of the squared t of all products, beside the constant."""
+        """Return the sum of the squared t of all products, without the constant."""
         return float(np.triu(self._t**2).sum())
 
     @property
@@ -139,7 +139,7 @@ def bounded_moments(
 ) -> BoundedMoments:
     """Sum over one chunk; with a salt each residual has a sign that is a hash of its number.
 
-    Residuals end at ±edge, and whitened features at ±BOUND.
+    Residuals are clipped at ±edge, and whitened features at ±BOUND.
     """
     chunk, numbers = numbered
     signs = np.ones(len(numbers)) if salt is None else random_signs(numbers, salt)

@@ -1,10 +1,10 @@
-r"""A regression with given products that goes on with new rows: its Gram matrix is a sum over rows.
+r"""A regression with given products that continues with new rows, since its Gram matrix is a sum.
 
-For labels it sums the least squares that approximate the deviance of each batch about the model
+For labels it sums the least squares that approximate the deviance of each batch around the model
 before it: Newton's method with the information of all rows so far, each row seen once.
 
-Beside a low-rank part its columns are those of L's tangent space where the regression began, so
-that one solution is a Gauss–Newton step from there with all rows so far.
+With a low-rank part its columns are those of L's tangent space where the regression began, so one
+solution is a Gauss–Newton step from there with all rows so far.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class PairNotes:
-    """What a search has looked at, and its way to the pairs that it took."""
+    """What a search has tried, and its path to the chosen pairs."""
 
     n_rows: int
     candidates: int
@@ -39,19 +39,19 @@ class PairNotes:
 
 @dataclass(frozen=True)
 class Solved:
-    """The solution of a regression, and how sure the rows are of its products."""
+    """The solution of a regression, and the uncertainty of its products."""
 
     beta: np.ndarray  # of all columns
-    inverse: np.ndarray  # (m, m), of the Gram matrix of the products beside all else
-    noise: float  # variance of that of a row of weight 1
-    left: float  # rows beyond the parameters, less what the penalties take off those
+    inverse: np.ndarray  # (m, m), of the Gram matrix of the products, all else projected out
+    noise: float  # the variance of the noise of a row of weight 1
+    left: float  # rows beyond the effective parameters
 
 
 @dataclass(frozen=True)
 class RunningPairs:
     """The regression of all rows so far on features, a low-rank part that moves, and products."""
 
-    units: Units  # that stay the same
+    units: Units  # which stay the same
     U: Array  # (d, h), of L where the regression began
     s: Array  # (h,)
     w: Array  # (d,)
@@ -66,7 +66,7 @@ class RunningPairs:
 
     @classmethod
     def of(cls, joint: Joint, share: float) -> "RunningPairs | None":
-        """Return a regression that can go on; None where not all parameters are in its matrix.
+        """Return a regression that can continue; None if some parameters are not in its matrix.
 
         The weights of its rows were multiplied by `share`.
         """
@@ -91,9 +91,9 @@ class RunningPairs:
         alpha: tuple[float, float, float],
         rows: Rows,
     ) -> "RunningPairs | None":
-        """Return the regression about log-odds that were fitted to rows: a pass.
+        """Return the regression around log-odds that were fitted to rows: one pass.
 
-        None where not all parameters fit into a matrix.
+        None if the parameters do not fit in a matrix.
         """
         d, k = low_rank.U.shape
         if d > MOST_FEATURES or d * k > MOST_TANGENT:
@@ -113,7 +113,7 @@ class RunningPairs:
         return RegressionColumns(self.units, model, features, bool(self.U.shape[1]), i, j)
 
     def sums(self, rows: Rows) -> tuple[Array, float]:
-        """Return the Gram matrix of new rows, and their loss before they are learned: a pass."""
+        """Return the Gram matrix of new rows, and their loss before they are learned: one pass."""
         if self.loss == "logistic":
             labels: LabelGram = rows.reduce(label_gram, self.columns, self.solved.beta)
             return to_numpy(labels.gram), labels.loss
@@ -131,12 +131,12 @@ class RunningPairs:
 
     @property
     def weight(self) -> float:
-        """Return the weight of the rows, of labels the sum of ωp(1 − p)."""
+        """Return the weight of the rows; for labels, the sum of ωp(1 − p)."""
         return float(self.gram[0, 0])
 
     @cached_property
     def solved(self) -> Solved:
-        """Solve it."""
+        """Return the solution."""
         columns, gram = self.columns, to_numpy(self.gram)
         U, s, w = (to_numpy(a).astype(float) for a in (self.U, self.s, self.w))
         scale = to_numpy(self.units.penalty_scale).astype(float) ** 2
@@ -148,7 +148,7 @@ class RunningPairs:
         dof += float(np.sum(fit.inverse * (apart.T @ G @ apart)))
         left = self.weight - dof
         if self.loss == "logistic":
-            noise = 1.0  # labels tell how much they vary
+            noise = 1.0  # known for labels
         else:
             noise = self.loss_of(gram, beta) / left if left > 0 else np.nan
         return Solved(beta, fit.inverse, noise, left)
@@ -172,5 +172,5 @@ class RunningPairs:
 
 
 def _watchful(units: Units) -> Units:
-    """Return units in which features that are constant so far are seen should they vary."""
+    """Return units in which features that are constant so far count as soon as they vary."""
     return replace(units, scale=watchful_scale(units))

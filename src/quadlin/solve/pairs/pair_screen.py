@@ -1,4 +1,4 @@
-r"""Which products are worth a look: the residual's moments over their standard errors."""
+r"""Which products are worth trying: the residual's moments over their standard errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,26 +13,26 @@ from quadlin.solve.pairs.pair_fit import Group, Scores
 from quadlin.solve.pairs.pair_remainder import uncorrelated
 from quadlin.solve.pairs.pair_sums import FirstLook, ProductMoments
 
-SHORTLIST, BLOCKS = 48, 4  # products, and blocks of them, that are looked at in a round
+SHORTLIST, BLOCKS = 48, 4  # products, and blocks of them, that are tried in a round
 WORTH_A_LOOK = 0.5  # of the t² for entry, since only two features are projected out here
-NEW = 1e-6  # of a product's power: what must be left of it beside its features
-EDGE = 3.3  # · d^(-1/6) beyond 2√d: noise gets there once in a thousand draws (Tracy–Widom)
+NEW = 1e-6  # of a product's power: the least that its features must leave of it
+EDGE = 3.3  # · d^(-1/6) beyond 2√d: noise gets there in one of a thousand draws (Tracy–Widom)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The products of a field with another one, or with a feature that belongs to none.
+    """The products of a field with another field, or with a feature that belongs to none.
 
-    All features, field after field: each block is a rectangle of the matrix of products.
+    With features sorted by field, each block is a rectangle of the matrix of products.
     """
 
     parts: Sequence[np.ndarray]  # the features of each field, then each feature of no field
-    first: np.ndarray  # of each block, the part that is a field
-    second: np.ndarray  # and the other one
+    first: np.ndarray  # for each block, the part that is a field
+    second: np.ndarray  # and the other part
 
     @classmethod
     def of(cls, allowed: np.ndarray, fields: Sequence[np.ndarray]) -> "Blocks":
-        """Return the blocks in which more than one product may be taken."""
+        """Return the blocks in which more than one product may be chosen."""
         inside = np.zeros(len(allowed), bool)
         for field in fields:
             inside[field] = True
@@ -55,7 +55,7 @@ class Blocks:
         return np.asarray(free[self.first] * free[self.second])
 
     def sums(self, t2: np.ndarray) -> np.ndarray:
-        """Return the sum of some numbers of products, (d, d), over each block."""
+        """Return the sum over each block of a number per product, (d, d)."""
         if not len(self.first):
             return np.zeros(0)
         return np.asarray(self._by_parts(t2)[self.first, self.second])
@@ -68,7 +68,7 @@ class Blocks:
 
 
 class Screen:
-    """The products that may be taken, and what is left of each beside 1, z_i and z_j."""
+    """The products that may be chosen, and what 1, z_i and z_j leave of each."""
 
     def __init__(
         self, moments: ProductMoments, free: Array, fields: Sequence[np.ndarray], main: Array | None
@@ -110,9 +110,9 @@ class Screen:
         flat = np.flatnonzero(np.triu(t2).ravel() > least)
         flat = flat[np.argsort(-t2.ravel()[flat], kind="stable")[:SHORTLIST]]
         gains = self.blocks.sums(t2) - self.blocks.dofs * log(criterion.rows)
-        some = np.flatnonzero(gains > least)
-        worth = [(-float(gains[b]), self._group(*self.blocks.features(int(b)))) for b in some]
-        return [(int(p),) for p in flat] + [group for _, group in sorted(worth)[:BLOCKS]]
+        large = np.flatnonzero(gains > least)
+        blocks = [(-float(gains[b]), self._group(*self.blocks.features(int(b)))) for b in large]
+        return [(int(p),) for p in flat] + [group for _, group in sorted(blocks)[:BLOCKS]]
 
     def largest(self, score: Scores | FirstLook, criterion: Criterion) -> float:
         """Return the largest t² of a product."""
@@ -124,17 +124,17 @@ class Screen:
 
     @property
     def noise_edge(self) -> float:
-        """Return the spectral size that noise reaches once in a thousand draws."""
+        """Return the spectral size that noise reaches in one of a thousand draws."""
         d = max(self.whitener.shape[1], 1)
         return 2 * sqrt(d) + EDGE / float(d ** (1 / 6))
 
     def spectral_size(self, moments: Array, noise: float) -> float:
         """Return the largest eigenvalue of the residual's moments, in units of its noise.
 
-        Without interactions the moments are a symmetric matrix of noise, whose eigenvalues end at
-        twice the root of its size. That holds in whitened coordinates if features are about normal,
-        and after division by standard errors if they are about independent. The smaller of both
-        is returned.
+        Without interactions the moments are a symmetric matrix of noise, whose largest eigenvalue
+        is twice the root of its size. That holds in whitened coordinates if features are about
+        normal, and after division by standard errors if they are about independent. The smaller of
+        the two is returned.
         """
         if not self.whitener.shape[1]:
             return 0.0

@@ -1,11 +1,11 @@
 r"""The search for a few pairs, y = b + xᵀw + xᵀ(L + S)x with S of few entries.
 
-The moments of the residual, :math:`\sum \omega r z_i z_j`, over their standard errors say which
-products are worth a look; a pass gives the Gram matrix of those, of the features and of L's tangent
-directions, on which `Stepwise` chooses; another gives the moments of what is then left, and
+The moments of the residual, :math:`\sum \omega r z_i z_j`, over their standard errors show which
+products are worth trying. A pass gives the Gram matrix of those, of the features and of L's tangent
+directions, on which `Stepwise` chooses. Another pass gives the moments of the new residual, and
 standard errors that do not trust a few rows. This is repeated until nothing changes. It takes three
-or four passes where nothing interacts; otherwise two per round, one for the leverages of rows, and
-one for each choice that leaves out products which only a few rows carry.
+or four passes if nothing interacts; otherwise two per round, one for the leverages of rows, and one
+for each choice that leaves out products which rest on a few rows only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,23 +41,23 @@ from quadlin.solve.pairs.pair_sums import (
 )
 
 ROUNDS, MOST_PAIRS = 60, 32
-FLIPS = 19  # residuals with random signs: one in twenty would be the largest by chance
-FEW_FLIPS = 3  # of them, after which a clear case is one
-FLIPPED = 1 << 22  # entries of the moments that are kept of one pass
-CLEAR = 1.5  # times the eigenvalues of noise: of low rank, or to be tried in any case
+FLIPS = 19  # residuals with random signs: by chance, the residual is the largest once in twenty
+FEW_FLIPS = 3  # of them, which are enough for a clear case
+FLIPPED = 1 << 22  # entries of the moments that are kept in one pass
+CLEAR = 1.5  # times the eigenvalues of noise: clearly of low rank
 FEWEST = 10.0  # rows beyond the parameters
-FEW_CARRIERS = 3.0  # rows, less one, that carry a product: with so few no other fit makes it sure
+FEW_CARRIERS = 3.0  # rows, less one, that determine a product: with fewer it is never certain
 
 
 class SeenProducts(NamedTuple):
-    """What a search has seen, for the next one beside about the same."""
+    """What a search has seen, for the next one with about the same model."""
 
-    shortlist: tuple[Group, ...] = ()  # what was worth a look
-    banned: frozenset[Group] = frozenset()  # of these, what next to no rows carry
+    shortlist: tuple[Group, ...] = ()  # products that were worth trying
+    banned: frozenset[Group] = frozenset()  # those of them that rest on next to no rows
 
 
 class PairSearch(PairRegression):
-    """The search among all products, or those of a hierarchy, beside what is fitted in any case.
+    """The search among all products, or those of a hierarchy, for a regression.
 
     Parameters
     ----------
@@ -66,13 +66,13 @@ class PairSearch(PairRegression):
     hierarchy : None, "weak" or "strong"
         Whether one or both of the features must have a main effect, |t| > 2 in the linear fit.
     fields : sequence of arrays
-        One-hot groups, which compete as wholes as well.
+        One-hot groups, which also compete as wholes.
     candidates : int or None
-        How many products were looked at before these features were taken.
+        Number of products that were tried before these features were selected.
     noise : float or None
-        The variance of the noise of a row of weight 1, where it is known.
+        The variance of the noise of a row of weight 1, if known.
     excluded : array of bool (d, d) or None
-        Products that may not be taken.
+        Products that may not be chosen.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class PairSearch(PairRegression):
         """Search until a round changes nothing.
 
         With `few` the search also ends when pairs are in doubt and are more than half as many as
-        the features, or leave something of low rank. If so many pairs were refused because only a
-        few rows carry them, none is taken.
+        the features, or leave something of low rank. If that many pairs are refused because they
+        rest on a few rows only, none is chosen.
         """
         most = min(MOST_PAIRS, int(self.freedom // FEWEST)) if most is None else most
         banned, looks = dict.fromkeys(self.seen.banned, 0.0), True
@@ -131,14 +131,14 @@ class PairSearch(PairRegression):
             if new:
                 listed = self._listed(sorted({*listed.groups, *new}))
             banned |= {listed.groups[g]: carriers for g, carriers in doubtful.items()}
-            hopeless = few and len(banned) > self.d / 2  # a few rows carry whatever is taken
+            hopeless = few and len(banned) > self.d / 2  # any choice rests on a few rows
             if hopeless:
                 choice = listed.step.judged(())
             elif new or doubtful:
                 start = listed.places(group for group in taken if group not in banned)
                 choice = listed.step.run(start, listed.places(banned), most)
             self.regression = listed.regressed(self.columns, choice)
-            looks = hopeless or not doubtful  # at others, once nothing that is taken is doubtful
+            looks = hopeless or not doubtful  # at others, once no chosen product is doubtful
             self.score = self._scored(self.regression, looks)
             if hopeless:
                 break
@@ -150,18 +150,18 @@ class PairSearch(PairRegression):
         return self._fit(self.regression, errors, listed, choice, most)
 
     def left_out_squares(self) -> np.ndarray:
-        """Return ωe² of each row of positive weight, left out of the last regression: a pass."""
+        """Return ωe² of each row of positive weight, left out of the last regression: one pass."""
         chunks = self.rows.collect_beside(left_out_squares, self.leverages, *self.regression)
         return np.concatenate([piece for pieces in chunks for piece in pieces])
 
     def refit(self, fit: PairFit) -> PairFit:
-        """Return the regression with the same products, their errors as they were: a pass."""
+        """Return the regression with the same products and the same errors: one pass."""
         return self._given(fit.i, fit.j, fit.entry, fit.errors)
 
     def tested(self, i: np.ndarray, j: np.ndarray, entry: np.ndarray | None = None) -> PairFit:
         """Return the regression with given products and its errors: two passes.
 
-        `entry` tells which of them enter together; None is one by one.
+        `entry` is the step in which each enters; None means one by one.
         """
         return self._given(i, j, np.arange(1, len(i) + 1) if entry is None else entry, None)
 
@@ -177,27 +177,26 @@ class PairSearch(PairRegression):
         if errors is None:
             errors = RobustErrors.of(self._scored(regression, False), self.criterion.noise)
         else:
-            self.regression = regression  # beside an L that has moved
+            self.regression = regression  # with an L that has moved
         return self._fit(regression, errors, listed, choice)
 
     def _scored(self, regression: Regressed, look: bool = True) -> Scores:
-        """Return the errors of products and, to `look` at all others, what is left: a pass."""
+        """Return the errors of products and, if `look`, the moments of all others: one pass."""
         columns, fit = regression
         if len(columns.i):
             args = self.leverages, columns, fit, look
             score: Scores = self.rows.reduce_beside(scores, *args)
             return score
         none = np.zeros(0)
-        left = self.rows.reduce(another_look, columns, fit.beta)
-        return Scores(left.loss, left.moments, none, none, none)
+        residual = self.rows.reduce(another_look, columns, fit.beta)
+        return Scores(residual.loss, residual.moments, none, none, none)
 
     def looks_low_rank(self, clear: float = inf) -> bool:
-        """Tell whether something of low rank is left in the last residual: up to five passes.
+        """Return whether the last residual contains something of low rank: up to five passes.
 
-        Its moments must have an eigenvalue beyond the edge of normal noise, also those of features
-        and residuals that end at some standard deviations, and beyond all those of residuals with
-        random signs, which have the same tails; if it is larger than a few of those by the factor
-        `clear`, that is enough.
+        Its moments must have an eigenvalue beyond the edge of normal noise, also if features and
+        residuals are clipped. It must also exceed those of residuals with random signs, which have
+        the same tails; if it exceeds a few of those by the factor `clear`, that is enough.
         """
         noise = max(self.score.loss / self.freedom, SMALLEST * self.units.target.power)
         noise = self.criterion.noise or noise
@@ -216,34 +215,34 @@ class PairSearch(PairRegression):
         return True
 
     def leaves_nothing(self) -> bool:
-        """Tell whether the last residual says no more of all products than noise: a few passes."""
-        if self.criterion.noise is not None:  # of labels, whose variance says little
+        """Return whether all products explain no more of the residual than noise: a few passes."""
+        if self.criterion.noise is not None:  # for labels, whose variance is not informative
             return self._remainder.says_nothing()
         return self._remainder.says_nothing(self.score.loss / self.power)
 
     @property
     def _remainder(self) -> Remainder:
-        """Return what the last regression left."""
+        """Return the residual of the last regression."""
         columns, fit = self.regression
         return Remainder(self.rows, columns, fit.beta, self.screen.whitener, self.weight)
 
     def _flipped(self, times: int) -> Iterator[np.ndarray]:
-        """Yield the moments of the last residual with random signs: some of them by one pass."""
+        """Yield the moments of the last residual with random signs: several per pass."""
         (columns, fit), start = self.regression, 0
         n_rows = sum(self.rows.collect(height))
         while start < times:
-            some = min(FLIPS - FEW_FLIPS if start else FEW_FLIPS, max(1, FLIPPED // self.d**2))
-            salts = range(start, min(start + some, times))
+            count = min(FLIPS - FEW_FLIPS if start else FEW_FLIPS, max(1, FLIPPED // self.d**2))
+            salts = range(start, min(start + count, times))
             sums = self.rows.reduce_numbered(flipped_moments, n_rows, columns, fit.beta, salts)
             yield from sums.moments
-            start += some
+            start += count
 
     def _doubtful(self, step: Stepwise, choice: PairChoice) -> dict[int, float]:
-        """Return single products that a few rows carry, and how many rows, less one, that are.
+        """Return single products that rest on a few rows, and the number of these rows less one.
 
-        The worst, and all that are about as bad. The standard error is that of residuals of fits
-        without the row; it is itself the worse known the fewer rows there are to tell it, so
-        Student's t must be as unlikely as the criterion wants of many rows.
+        These are the worst, and all that are about as bad. The standard error comes from residuals
+        of fits without the row. It is itself less certain if fewer rows determine it, so Student's
+        t must be as unlikely as the criterion demands for many rows.
         """
         place = {c: m for m, c in enumerate(step.columns(choice.taken))}
         single = {g: place[step.groups[g][0]] for g in choice.taken if len(step.groups[g]) == 1}
@@ -263,7 +262,7 @@ class PairSearch(PairRegression):
         choice: PairChoice,
         most: int = 0,
     ) -> PairFit:
-        """Return what a search has taken, of `most` pairs."""
+        """Return the result of a search for at most `most` pairs."""
         (columns, fit), at, step = regression, self.columns.features, listed.step
         order = [*enumerate((step.groups[g] for g in choice.taken), 1)]
         entry = {c: m for m, group in reversed(order) for c in group}
@@ -286,7 +285,7 @@ class PairSearch(PairRegression):
         )
 
     def _listed(self, groups: Sequence[Group]) -> Listed:
-        """Return what chooses among some groups of products: a pass, unless there are none."""
+        """Return the stepwise choice among some groups of products: one pass, if there are any."""
         flat = np.array(sorted({p for group in groups for p in group}), dtype=np.int64)
         i, j = np.divmod(flat, self.d)
         projected, place = self.projected(i, j), {p: m for m, p in enumerate(flat.tolist())}

@@ -1,8 +1,8 @@
-r"""Pairs of very many sparse features: only those that occur together are looked at.
+r"""Pairs of very many sparse features: only features that occur together are tried.
 
-Where two sparse features never occur together, s_i·s_j is zero in every row, and z_i·z_j, which is
-s_i·s_j but for linear terms, says nothing that w does not say. So nothing is missed by keeping the
-sums of products that occur, and a product of few rows is not worth a look.
+If two sparse features never occur together, s_i·s_j is zero in every row, and z_i·z_j, which is
+s_i·s_j up to linear terms, adds nothing to w. So it is enough to keep the sums of products that
+occur, and a product that occurs in few rows is not worth trying.
 """
 
 from collections.abc import Sequence
@@ -25,19 +25,19 @@ from quadlin.solve.pairs.pair_search import PairSearch
 
 FEWEST_ROWS = 10  # in which two features must occur together
 DENSE = 100.0  # σ: columns whose mean is further from zero have next to no zeros
-MOST_FEATURES = 400  # that are looked at closely
+MOST_FEATURES = 400  # that are searched in full
 
 
 @dataclass(frozen=True)
 class Occurrences(Additive):
-    """In how many rows each feature is not zero."""
+    """The number of rows in which each feature is not zero."""
 
     rows: np.ndarray  # (d,)
 
 
 @dataclass(frozen=True)
 class TogetherScores(Additive):
-    """Sums over rows of products s_i·s_j, i < j, of those that occur together."""
+    """Sums over rows of products s_i·s_j, i < j, of features that occur together."""
 
     weight: float  # Σω
     loss: float  # Σω r²
@@ -52,7 +52,7 @@ def occurrences(chunk: Chunk) -> Occurrences:
 
 
 def together(chunk: Chunk, model: Model, units: Units, often: np.ndarray) -> TogetherScores:
-    """Sum over one chunk, products of features that occur often enough."""
+    """Sum products of features that occur often enough over one chunk."""
     block = Block(chunk.X, units)
     r = standardised_target(chunk, units) - predict(model, block)
     omega = np.ones(len(r)) if chunk.weight is None else chunk.weight
@@ -76,7 +76,7 @@ def together(chunk: Chunk, model: Model, units: Units, often: np.ndarray) -> Tog
 
 
 def _scaled(X: csr_array, scale: np.ndarray, nu: np.ndarray) -> csr_array:
-    """Return sparse rows scaled, and centred where a column has no zero or next to none."""
+    """Return scaled sparse rows; columns with next to no zeros are also centred."""
     dense = (np.bincount(X.indices, minlength=X.shape[1]) == X.shape[0]) | (np.abs(nu) > DENSE)
     centre = np.where(dense, nu, 0).astype(np.float64)
     data = X.data * scale.astype(np.float64)[X.indices] - centre[X.indices]
@@ -92,11 +92,11 @@ def sparse_search(
     alpha: tuple[float, float, float] = (0.0, 0.0, 0.0),
     noise: float | None = None,
 ) -> PairSearch:
-    """Return the search for pairs of any number of sparse features beside a fitted model.
+    """Return the search for pairs of any number of sparse features, after a fitted model.
 
-    Memory: three numbers for each two features that occur together in some row. The features of the
-    largest scores, at most 400, are then searched as few features are, with every product that
-    occurred counted as looked at; w of other features stays as the model has it.
+    Memory: three numbers for each two features that occur together in some row. The features with
+    the largest scores, at most 400, are then searched in full; every product that occurred counts
+    as tried. The w of other features stays as in the model.
     """
     occurs = rows.reduce(occurrences).rows
     often = np.flatnonzero((occurs >= FEWEST_ROWS) & (np.asarray(units.scale) > 0))

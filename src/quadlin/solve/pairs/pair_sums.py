@@ -1,4 +1,4 @@
-r"""What a pass over the rows says of products z_i·z_j: sums of pure functions of a chunk."""
+r"""Sums over rows about products z_i·z_j, by pure functions of a chunk."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ from quadlin.core.units import Units
 from quadlin.solve.lowrank.row_hash import row_hash
 
 T = TypeVar("T")
-PIECE_ENTRIES = 1 << 21  # of the dense columns that are made at a time
+PIECE_ENTRIES = 1 << 21  # of dense columns at a time
 NONE = np.zeros(0, np.int64)  # products
 
 
@@ -30,14 +30,13 @@ class RegressionColumns:
               + \sum_{l,a} H_{la}\, 2 z_l (z^\top U_a) + \sum_m \beta_m z_{i_m} z_{j_m} + r
 
     The tangent directions are what a small change of L = U diag(s) Uᵀ may add to f, less the
-    squares that are not modelled.
-    Features are counted within `features`, here and in all sums.
+    squares that are not modelled. Features are numbered within `features`, here and in all sums.
     """
 
     units: Units
     model: Model  # f
-    features: Array  # (q,), positions of the features that are looked at: all, or some
-    tangent: bool = False  # whether L may move; only where all features are looked at
+    features: Array  # (q,), positions of the features of the search: all, or some
+    tangent: bool = False  # whether L may move; only if the search has all features
     i: Array = field(default_factory=lambda: NONE)  # (m,), products, positions among the features
     j: Array = field(default_factory=lambda: NONE)  # (m,)
 
@@ -52,10 +51,7 @@ class RegressionColumns:
         return replace(self, i=np.asarray(i, np.int64), j=np.asarray(j, np.int64))
 
     def pieces(self, chunk: Chunk, numbers: np.ndarray | None = None) -> Iterator["DenseRows"]:
-        """Yield the rows of a chunk, as many as fit into memory at a time.
-
-        `numbers` has one row for each of them.
-        """
+        """Yield the rows of a chunk in small parts; `numbers` has one row for each of them."""
         n = chunk.X.shape[0]
         step = max(1, PIECE_ENTRIES // (2 * self.base + len(self.i)))
         for start in range(0, n, step):
@@ -66,10 +62,10 @@ class RegressionColumns:
             y, f = standardised_target(part, self.units), predict(self.model, block)
             y, f, omega = xp.astype(y, xp.float64), xp.astype(f, xp.float64), part.weight
             omega = xp.ones_like(f) if omega is None else xp.astype(omega, xp.float64)
-            beside = None
+            given = None
             if numbers is not None:
-                beside = namespace(Z).asarray(numbers[start : start + step], device=Z.device)
-            yield DenseRows(Z, self._made(Z), y, f, omega, beside)
+                given = namespace(Z).asarray(numbers[start : start + step], device=Z.device)
+            yield DenseRows(Z, self._made(Z), y, f, omega, given)
 
     def _made(self, Z: Array) -> Array:
         xp = namespace(Z)
@@ -96,7 +92,7 @@ class DenseRows(NamedTuple):
     y: Array  # (n,)
     f: Array  # (n,), of the model
     omega: Array  # (n,)
-    numbers: Array  # (n, …), where some were given, else None
+    numbers: Array  # (n, …), or None if none were given
 
     def residual(self, beta: Array | None = None) -> Array:
         """Return y − f(z) − Aβ."""
@@ -104,14 +100,14 @@ class DenseRows(NamedTuple):
         return r if beta is None else r - self.A @ namespace(r).asarray(beta, device=r.device)
 
     def moments(self, r: Array, look: bool = True) -> tuple[float, Array]:
-        """Return Σω r² and, to `look` at, Σω r z_i z_j."""
+        """Return Σω r² and, if `look`, Σω r z_i z_j."""
         loss = float(namespace(r).sum(self.omega * r * r))
         return loss, ((self.omega * r)[:, None] * self.Z).T @ self.Z if look else self.Z[:0, :0]
 
 
 @dataclass(frozen=True)
 class ProductMoments(Additive):
-    """Moments of the features up to the fourth order, as far as two features tell them."""
+    """Moments of pairs of features up to the fourth order."""
 
     weight: float  # Σω
     second: Array  # (d, d), Σω z_i z_j
@@ -121,7 +117,7 @@ class ProductMoments(Additive):
 
 @dataclass(frozen=True)
 class FirstLook(Additive):
-    """What the residual of a fitted model says of every product."""
+    """Moments of the residual of a fitted model with every product."""
 
     features: ProductMoments
     loss: float  # Σω r²
@@ -130,7 +126,7 @@ class FirstLook(Additive):
 
 @dataclass(frozen=True)
 class ResidualMoments(Additive):
-    """The same of a residual alone, where the moments of the features are there."""
+    """The same without the moments of the features."""
 
     loss: float  # Σω r²
     moments: Array  # (d, d), Σω r z_i z_j
@@ -152,7 +148,7 @@ class JointGram(Additive):
 
 @dataclass(frozen=True)
 class LabelGram(Additive):
-    """The same of labels: the least squares that approximate the deviance about some log-odds."""
+    """The same for labels: the least squares that approximate the deviance near some log-odds."""
 
     gram: Array  # (base + m + 1, base + m + 1), with weights ωh and response (y − p)/h + Aβ
     loss: float  # Σω · deviance at the log-odds
@@ -186,7 +182,7 @@ def another_look(
 
 
 def look_at(rows: Rows, columns: RegressionColumns, features: ProductMoments | None) -> FirstLook:
-    """Return what a residual says of every product: a pass, a short one if the rest is given."""
+    """Return the moments of a residual: one pass, a short one if those of features are given."""
     if features is None:
         look: FirstLook = rows.reduce(first_look, columns)
         return look
@@ -205,7 +201,7 @@ def joint_gram(chunk: Chunk, columns: RegressionColumns, base: bool) -> JointGra
 
 
 def label_gram(chunk: Chunk, columns: RegressionColumns, beta: Array) -> LabelGram:
-    """Sum over one chunk of labels 0 and 1, about the log-odds with coefficients β."""
+    """Sum over one chunk of labels 0 and 1, around the log-odds with coefficients β."""
 
     def of(piece: DenseRows) -> LabelGram:
         A, f, omega, xp = piece.A, piece.f, piece.omega, namespace(piece.A)
@@ -244,7 +240,7 @@ def flipped_moments(
     beta: Array,
     salts: Sequence[int],
 ) -> FlippedMoments:
-    """Sum Σω ±r z_i z_j over one chunk, each sign a hash of the number of its row and of a salt."""
+    """Sum Σω ±r z_i z_j over one chunk; each sign is a hash of the row's number and a salt."""
     chunk, numbers = numbered
     signs, moments = np.stack([random_signs(numbers, salt) for salt in salts], axis=1), []
     for piece in columns.pieces(chunk, signs):
@@ -255,7 +251,7 @@ def flipped_moments(
 
 
 def random_signs(numbers: Sequence[int], salt: int) -> np.ndarray:
-    """Return a sign of each row: a hash of its number and of a salt."""
+    """Return a sign for each row: a hash of its number and a salt."""
     return np.where(row_hash(np.asarray(numbers), salt) < 2**63, 1.0, -1.0)
 
 

@@ -33,22 +33,22 @@ class PairTerms:
 
 @dataclass(frozen=True)
 class Parts:
-    """What the M of a fitted model is made of, in its units."""
+    """The parts of the M of a fitted model, in its units."""
 
     U: Array  # (d, k), of L
     s: Array  # (k,), of L
     terms: PairTerms
 
     def low_rank(self, model: Model) -> Model:
-        """Return the model with L in place of M."""
+        """Return the model with L instead of M."""
         return replace(model, U=self.U, s=self.s)
 
 
 def whole(model: Model, terms: PairTerms) -> Model:
-    r"""Return the model with L + S in place of L, of rank k + 2 per pair at most.
+    r"""Return the model with L + S instead of L, of rank at most k + 2 per pair.
 
-    On the span of U and of the features of the pairs M is a small matrix. The squares of S count in
-    c, the mean of f.
+    On the span of U and the features of the pairs, M is a small matrix. The squares of S are part
+    of c, the mean of f.
     """
     i, j, a = terms.i, terms.j, terms.coef
     if not len(i):
@@ -75,7 +75,7 @@ def with_arrays(model: Model, c: float, **arrays: np.ndarray) -> Model:
 
 
 def less_pairs(rows: Rows, terms: PairTerms, units: Units) -> Rows:
-    """Return the rows with targets less what the pairs say: one pass."""
+    """Return the rows with targets less the contribution of the pairs: one pass."""
     y = np.concatenate(rows.collect(_less, terms, units))
     like = namespace(units.scale)
     ones = like.ones(len(y), dtype=like.float64, device=units.scale.device)

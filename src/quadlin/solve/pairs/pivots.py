@@ -10,7 +10,7 @@ from scipy.linalg.lapack import dpstrf
 def explained_by_pivots(gram: np.ndarray, cross: np.ndarray, least: float) -> tuple[Any, Any]:
     """Return what columns explain of a response, and their rank.
 
-    For products of two columns with many levels each, in a tenth of the time of eigenvectors.
+    For products of two columns with many levels each, it takes a tenth of the time of eigenvectors.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ def explained_by_pivots(gram: np.ndarray, cross: np.ndarray, least: float) -> tu
     cross : array (..., p)
         Their products with the response.
     least : float
-        Columns count until what the others leave of each is no more than this.
+        A column is left out if the others leave no more than this of it.
 
     Examples
     --------

@@ -2,10 +2,11 @@ r"""Rank-one sensing of a matrix that is not symmetric, by Gauss–Newton on its
 
 .. math:: y_i = a_i^\top M b_i + c + \text{noise}, \qquad M = P Q^\top
 
-The constant c is 0 unless it is asked for.
+The constant c is 0 unless it is fitted.
 
-This is the symmetric problem of the vectors [a; b] with M/2 and its transpose beside the diagonal
-and zeros on it; the zeros are known here and not estimated, so that the unknowns are those of M.
+This is the symmetric problem of the vectors [a; b] whose matrix has M/2 and its transpose off the
+diagonal and zeros on it. The zeros are known here and not estimated, so the unknowns are those of
+M.
 """
 
 from collections.abc import Iterator
@@ -32,19 +33,19 @@ from quadlin.solve.signals.search import (
 
 SPECTRAL_STEPS, MIXED_STEPS, OVERSAMPLING = 10, 1, 5
 NOTHING = 1e-12  # of the sum of squares: an exact prediction
-SAME = 1e-2  # matrices that differ by less are one optimum
-HELD_OUT, PATIENCE = 0.2, 3  # rows that compare ranks; ranks that may bring nothing in a row
-ROWS_PER_UNKNOWN = 1.2  # the least that a rank is tried with
-ROUGHLY = 1e-3  # of the loss: a gain that ends a fit that is compared with others
-BETTER = 0.99  # of the error on those rows: what a higher rank must bring
+SAME = 1e-2  # matrices that differ by less are the same optimum
+HELD_OUT, PATIENCE = 0.2, 3  # rows that compare ranks; ranks in a row that may bring nothing
+ROWS_PER_UNKNOWN = 1.2  # the fewest with which a rank is tried
+ROUGHLY = 1e-3  # of the loss: a smaller gain ends a fit that is compared with others
+BETTER = 0.99  # of the error on those rows: what a higher rank must reach
 
 
 @dataclass(frozen=True)
 class Sensed:
-    """M = U diag(s) Vᵀ, how the search ended, and the path of the start that led to it."""
+    """M = U diag(s) Vᵀ, how the search ended, and the path from the start that led to it."""
 
     U: np.ndarray  # (d, k), orthonormal columns
-    s: np.ndarray  # (k,), falling
+    s: np.ndarray  # (k,), decreasing
     V: np.ndarray  # (e, k), orthonormal columns
     status: Status
     history: tuple[Record, ...]
@@ -58,7 +59,7 @@ class Sensed:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of rows with their targets and weights, and whether a constant belongs to the model."""
+    """Pairs of rows with their targets and weights, and whether the model has a constant."""
 
     A: Any
     B: Any
@@ -68,11 +69,11 @@ class Pairs:
 
     @cached_property
     def n_distinct(self) -> int:
-        """Return how many of them measure something different."""
+        """Return how many pairs measure something different."""
         return distinct_rows(self.A, self.weight, self.B)
 
     def rows(self, at: np.ndarray) -> "Pairs":
-        """Return some of them."""
+        """Return some of the pairs."""
         return Pairs(self.A[at], self.B[at], self.y[at], self.weight[at], self.constant)
 
 
@@ -80,7 +81,7 @@ class Pairs:
 class BilinearProblem:
     """Pairs of rows, targets and weights; the unknowns are [P; Q], one below the other.
 
-    With a constant there is one more row below, of which it is the sum in some unit.
+    With a constant there is one more row below; the constant is its sum times `unit`.
     """
 
     left: Measurements
@@ -143,7 +144,7 @@ class BilinearProblem:
         return balanced(U @ left[:, :rank], s[:rank], V @ right[:rank].T)
 
     def centred(self, robust: bool) -> tuple["BilinearProblem", float]:
-        """Return the problem without a constant, about that of y, and the entries of its row."""
+        """Return the problem with y centred instead of a constant, and the entries of its row."""
         if not self.unit:
             return self, 0.0
         middle = weighted_median if robust else lambda y, weight: np.average(y, weights=weight)
@@ -152,7 +153,7 @@ class BilinearProblem:
 
 
 def balanced(U: np.ndarray, s: np.ndarray, V: np.ndarray) -> np.ndarray:
-    """Return [P; Q] with PQᵀ = U diag(s) Vᵀ, P and Q of the same size."""
+    """Return [P; Q] with PQᵀ = U diag(s) Vᵀ, where P and Q have the same size."""
     return np.asarray(np.vstack([U, V]) * np.sqrt(s))
 
 
@@ -169,7 +170,7 @@ def sense(
     """Find c and M, of a given rank or of the rank that predicts held-out rows best."""
     rng = np.random.default_rng(seed)
     unit = typical_size(np.abs(y), weight, effort.robust) or 1.0
-    # In units of the targets no square overflows, in single precision either.
+    # In units of the targets no square overflows, even in single precision.
     pairs = Pairs(A, B, y / unit, weight, constant)
     if rank is None:
         rank = chosen_rank(pairs, effort, rng)
@@ -206,7 +207,7 @@ def _sensed(pairs: Pairs, rank: int, effort: Effort, rng: np.random.Generator) -
 def _starts(
     problem: BilinearProblem, rank: int, robust: bool, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
-    """Yield starts: with gross errors, every second one is without the largest targets."""
+    """Yield starts; with gross errors, every second start leaves out the largest targets."""
     centred, entry = problem.centred(robust)
     size, steps = np.abs(centred.y), SPECTRAL_STEPS
     most = usual_limit(size, problem.weight) if robust and np.any(size) else np.inf

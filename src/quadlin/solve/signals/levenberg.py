@@ -3,7 +3,7 @@ r"""Levenberg–Marquardt with conjugate gradients, for residuals with matrix-fr
 .. math:: \min_z \sum_i \omega_i\, r_i(z)^2
 
 Each step solves :math:`(J^\top \Omega J + \lambda P^{-1}) h = -J^\top \Omega r` without forming J;
-λ falls while steps succeed and rises where one fails, so that the loss never rises.
+λ falls while steps succeed and rises when one fails, so the loss never rises.
 """
 
 from collections.abc import Callable, Generator
@@ -20,7 +20,7 @@ INNER_TOL, INNER_CAP = 0.03, 30  # of the conjugate gradients of a step
 
 @dataclass(frozen=True)
 class LinearisedResidual:
-    """The residual near a place z: r(z + h) ≈ residual + forward(h)."""
+    """The residual near a point z: r(z + h) ≈ residual + forward(h)."""
 
     residual: np.ndarray  # (n,)
     forward: Callable[[np.ndarray], np.ndarray]  # J h
@@ -30,7 +30,7 @@ class LinearisedResidual:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a search is: the unknowns, and the weighted sum of squares there."""
+    """A point of a search: the unknowns, and the weighted sum of squares there."""
 
     z: np.ndarray
     loss: float
@@ -49,7 +49,7 @@ def levenberg(
     nothing: float,
     max_iter: int,
 ) -> Generator[Place, None, Status]:
-    """Yield the start and every better place, until a step gains less than `tol` of the loss.
+    """Yield the start and every better point, until a step gains less than `tol` of the loss.
 
     A loss of at most `nothing` is an exact solution. A step takes about 20 products, at most 60.
     """
@@ -88,7 +88,7 @@ def levenberg(
 
 
 def _curvature(near: LinearisedResidual, weight: np.ndarray, direction: np.ndarray) -> float:
-    """Return how much the loss curves along a direction, in units of the preconditioner."""
+    """Return the curvature of the loss along a direction, in units of the preconditioner."""
     step = direction if near.precondition is None else near.precondition(direction)
     size = inner(direction, step)
     return float(weight @ near.forward(step) ** 2) / size if size > 0 else 0.0

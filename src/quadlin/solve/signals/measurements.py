@@ -10,27 +10,27 @@ from scipy.sparse.linalg import LinearOperator
 
 from quadlin.core.rows import Walks
 
-MOST_WHITENED = 2000  # columns of which a d×d matrix is formed
+MOST_WHITENED = 2000  # most columns for which a d×d matrix is formed
 BLOCK_ELEMENTS = 1 << 20
 POWER_STEPS = 20
 PROBES = 10  # random signs that estimate the sizes of columns
 LOOSE = 1e-3  # of a product: more than rounding of float32 explains
-DIRECTIONS, DIGITS = 3, 5  # of the products by which rows are compared: those that float32 has
-NO_LENGTH = (ValueError, IndexError)  # what numpy raises where lengths do not agree
-LEAST_COLUMN = 1e-2  # of the mean: columns that are smaller may be hardly measured
+DIRECTIONS, DIGITS = 3, 5  # of the products that compare rows: as many digits as float32 has
+NO_LENGTH = (ValueError, IndexError)  # what numpy raises if lengths do not agree
+LEAST_COLUMN = 1e-2  # of the mean: smaller columns may be hardly measured
 
 
 @dataclass(frozen=True)
 class Measurements:
-    r"""Rows aᵢ behind new unknowns v, :math:`z = Bv`, such that √Ω·AB has singular values about 1.
+    r"""Rows aᵢ with new unknowns v, :math:`z = Bv`, such that √Ω·AB has singular values of about 1.
 
-    B is a d×r matrix, which makes them 1, or a diagonal one (d,), which makes the largest 1.
-    The rank is r, or d less the columns that are zero.
+    B is a d×r matrix, with which they are 1, or a diagonal (d,), with which the largest is 1. The
+    rank is r, or d less the columns that are zero.
     """
 
     A: Any  # (n, d): array, sparse matrix or LinearOperator
     B: np.ndarray
-    is_real: bool  # whether the signal is
+    is_real: bool  # whether the signal is real
     counter: Walks = field(default_factory=Walks)
     zero_columns: int = 0  # that a diagonal B keeps
 
@@ -60,14 +60,14 @@ class Measurements:
         return np.asarray(self.A @ self.signal(v))
 
     def adjoint(self, u: np.ndarray) -> np.ndarray:
-        """Return (AB)ᴴu, its real part where the signal is real: one pass over A."""
+        """Return (AB)ᴴu, or its real part if the signal is real: one pass over A."""
         self.counter.count += 1
         z = adjoint(self.A, u)
         z = z.real if self.is_real else z
         return np.asarray(self.B.conj().T @ z if self.B.ndim == 2 else (self.B * z.T).T)
 
     def random(self, rng: np.random.Generator, columns: int | None = None) -> np.ndarray:
-        """Return unknowns (r,), or (r, columns), drawn at random; the basis B does not matter."""
+        """Return random unknowns (r,), or (r, columns), which do not depend on the basis B."""
         d = int(self.A.shape[1])
         shape = (d,) if columns is None else (d, columns)
         z = rng.standard_normal(shape)
@@ -89,7 +89,7 @@ def adjoint(A: Any, u: np.ndarray) -> np.ndarray:
                 "The operator A needs both products: matvec, A @ z, and rmatvec, its conjugate "
                 "transpose, Aᴴ @ u."
             ) from error
-    # Of the precision of A, so that A is not copied to that of u.
+    # In the precision of A, so that A is not copied to that of u.
     u = u.astype(np.result_type(A.dtype, np.complex64 if np.iscomplexobj(u) else np.float32))
     return np.asarray(A.T @ u.conj()).conj()
 
@@ -100,7 +100,7 @@ def in_double(numbers: np.ndarray) -> np.ndarray:
 
 
 def unknowns_dtype(A: Any, is_real: bool) -> np.dtype:
-    """Return the dtype of signals, float32 staying float32."""
+    """Return the dtype of signals; float32 stays float32."""
     dtype = np.result_type(A.dtype, np.float32)
     return np.empty(0, dtype=dtype).real.dtype if is_real else dtype
 
@@ -108,11 +108,11 @@ def unknowns_dtype(A: Any, is_real: bool) -> np.dtype:
 def conditioned(
     A: Any, weight: np.ndarray, is_real: bool, rng: np.random.Generator
 ) -> Measurements:
-    """Return the measurements behind unknowns in which they are well conditioned.
+    """Return the measurements with unknowns in which they are well conditioned.
 
-    Up to 2,000 columns of an array: by the matrix AᴴΩA, one pass, O(nd²). Otherwise, and for a
-    LinearOperator, by the size of its columns and its norm, 60 products; the columns should then be
-    about orthogonal.
+    An array of up to 2,000 columns uses the matrix AᴴΩA: one pass, O(nd²). Otherwise, and for a
+    LinearOperator, only the sizes of the columns and the norm are used: 60 products. The columns
+    should then be about orthogonal.
     """
     d = int(A.shape[1])
     if isinstance(A, LinearOperator) or d > MOST_WHITENED:
@@ -125,11 +125,11 @@ def conditioned(
 
 
 def _scaled(plain: Measurements, weight: np.ndarray, rng: np.random.Generator) -> Measurements:
-    """Scale columns to one size, estimated by E v∘(AᴴΩA v) for random signs v, and norm 1."""
+    """Scale columns to equal size, estimated by E v∘(AᴴΩA v) for random signs v, and to norm 1."""
     diagonal = np.zeros(plain.width)
     for _ in range(PROBES):
         signs = rng.choice([-1.0, 1.0], size=plain.width)
-        if not plain.is_real:  # a real vector would not notice that a conjugation is missing
+        if not plain.is_real:  # a real vector would not reveal a missing conjugation
             signs = signs * rng.choice([1, 1j], size=plain.width)
         signs = signs.astype(plain.dtype)
         forward = in_double(_tried(plain.forward, signs, "matvec", plain.A.shape))
@@ -140,12 +140,12 @@ def _scaled(plain: Measurements, weight: np.ndarray, rng: np.random.Generator) -
     if not mean > 0:
         return plain
     unseen = np.abs(diagonal) <= plain.width * np.finfo(plain.dtype).eps * mean
-    level = replace(
+    scaled = replace(
         plain,
         B=~unseen / np.sqrt(np.maximum(diagonal, LEAST_COLUMN * mean)),
         zero_columns=int(np.count_nonzero(unseen)),
     )
-    return replace(level, B=level.B / np.sqrt(_norm(level, weight, level.random(rng))))
+    return replace(scaled, B=scaled.B / np.sqrt(_norm(scaled, weight, scaled.random(rng))))
 
 
 def _tried(
@@ -156,8 +156,8 @@ def _tried(
         result = product(v)
     except NO_LENGTH as error:
         raise ValueError(
-            f"The operator's {name} failed: {error}. By its shape, it must take a vector of "
-            f"{shape[1]} entries and return one of {shape[0]}."
+            f"The operator's {name} failed: {error}. According to its shape, it must take a vector "
+            f"of {shape[1]} entries and return one of {shape[0]}."
         ) from error
     count = int(np.count_nonzero(~np.isfinite(result)))
     if count:
@@ -169,7 +169,7 @@ def _tried(
 
 
 def _check_adjoint(size: float, product: complex) -> None:
-    """Refuse products that do not belong together: v·Aᴴ(ΩAv) is the size of √Ω·Av squared."""
+    """Refuse products that do not match: v·Aᴴ(ΩAv) must be the squared norm of √Ω·Av."""
     if not abs(product - size) <= LOOSE * size:
         raise ValueError(
             "The operator's rmatvec is not the conjugate transpose of its matvec: for some v, "
@@ -179,16 +179,16 @@ def _check_adjoint(size: float, product: complex) -> None:
 
 
 def distinct_rows(A: Any, weight: np.ndarray, *others: Any) -> int:
-    """Return how many measurements differ: a row and its multiples measure the same.
+    """Return the number of different measurements: a row and its multiples measure the same.
 
-    Two rows are told apart by three products with random vectors; `others` are rows beside those of
-    A, of which each pair of rows is one measurement.
+    Rows are compared by three products with random vectors. If there are `others`, a row of A and
+    the same row of each other array are one measurement.
     """
     columns, rng = [], np.random.default_rng(0)
     for X in (A, *others):
         d = int(X.shape[1])
         G = rng.standard_normal((d, DIRECTIONS)).astype(unknowns_dtype(X, True))
-        by_one = isinstance(X, LinearOperator)  # which may take nothing else
+        by_one = isinstance(X, LinearOperator)  # it may take only single vectors
         P = np.stack([X @ g for g in G.T], axis=1) if by_one else np.asarray(X @ G)
         P = in_double(P)
         size = np.linalg.norm(P, axis=1)

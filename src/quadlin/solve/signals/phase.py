@@ -5,9 +5,9 @@ r"""Phase retrieval: a signal from the squares of its products with known vector
 A spectral start finds the direction, reweighted amplitude flow leads into the basin, and
 Levenberg–Marquardt goes to the least-squares optimum of the intensities.
 
-A complex row a and the row i·a measure the same, so each is two real rows, [Re a, −Im a] and
-[Im a, Re a], of the signal [Re z, Im z]. The real matrices that a start forms from both of them are
-those that complex arithmetic forms from a; so complex rows are used as they are, and not doubled.
+A complex row a is equivalent to two real rows, [Re a, −Im a] and [Im a, Re a], of the signal
+[Re z, Im z], because a and i·a measure the same. The real matrices that a start forms from both of
+them are those that complex arithmetic forms from a, so complex rows are used as they are.
 """
 
 from collections.abc import Iterator
@@ -37,18 +37,18 @@ from quadlin.solve.signals.search import (
     usual_limit,
 )
 
-SPECTRAL_STEPS, MIXED_STEPS = 200, 20  # of power iteration: the leading direction, or several mixed
-STILL = 1e-4  # a change of the direction that ends power iteration
+SPECTRAL_STEPS, MIXED_STEPS = 200, 20  # of power iteration: the leading direction, or a mixture
+STILL = 1e-4  # the change of the direction that ends power iteration
 FLOW_STEPS, FLOW_STEP, FLOW_WEIGHT = 200, 3.0, 10.0
-ALMOST_EXACT = 1e-4  # a loss of amplitudes, in units of Σy, from which flow need not go on
-SAME = 1e-2  # signals that differ by less are one optimum
+ALMOST_EXACT = 1e-4  # a loss of amplitudes, in units of Σy, at which the flow ends
+SAME = 1e-2  # signals that differ by less are the same optimum
 TINY = 1e-30
-TRUNCATED = 5.0  # times the largest residual of a majority: a row that does not pull
+TRUNCATED = 5.0  # times the largest residual of a majority: larger ones have no influence
 
 
 @dataclass(frozen=True)
 class Retrieval:
-    """A signal, how the search for it ended, and the path of the start that led to it."""
+    """A signal, how the search for it ended, and the path from the start that led to it."""
 
     signal: np.ndarray
     status: Status
@@ -60,7 +60,7 @@ class Retrieval:
 
 @dataclass(frozen=True)
 class PhaseProblem:
-    """Measurements, intensities and weights, whichever unknowns stand for the signal."""
+    """Measurements, intensities and weights, for any unknowns that represent the signal."""
 
     measure: Measurements
     y: np.ndarray
@@ -82,10 +82,10 @@ class PhaseProblem:
         )
 
     def spectral(self, v: np.ndarray, steps: int) -> np.ndarray:
-        r"""Return v led towards the top of :math:`\sum_i \omega_i T(y_i) a_i a_i^H`, T = 1 − 1/y.
+        r"""Return v moved towards the top of :math:`\sum_i \omega_i T(y_i) a_i a_i^H`, T = 1 − 1/y.
 
-        y in units of its mean; T is the best there is for Gaussian rows (Mondelli and Montanari),
-        kept away from −∞ here. A shift makes the largest eigenvalue the largest in size.
+        y is in units of its mean. T is optimal for Gaussian rows (Mondelli and Montanari); here it
+        is kept away from −∞. A shift makes the largest eigenvalue also the largest in size.
         """
         T = 1 - 1 / (self.y / np.average(self.y, weights=self.weight) + 0.3)
         v = v / np.linalg.norm(v)
@@ -98,11 +98,11 @@ class PhaseProblem:
         return v * np.sqrt(float(self.weight @ self.y) / power) if power > 0 else v
 
     def flow(self, v: np.ndarray, robust: bool = False) -> np.ndarray:
-        r"""Follow the gradient of Σ(|p| − √y)², rows that fit badly weighing less.
+        r"""Follow the gradient of Σ(|p| − √y)²; rows that fit badly have less weight.
 
-        The weight |p|/(|p| + β·||p| − √y|) bounds the pull of any row (reweighted amplitude flow,
-        Wang, Giannakis, Saad and Chen). `robust`: rows far beyond the majority have none (as in
-        median-truncated flows, Zhang, Chi and Liang). Ends at the best place on the way.
+        The weight |p|/(|p| + β·||p| − √y|) bounds the influence of any row (reweighted amplitude
+        flow, Wang, Giannakis, Saad and Chen). If `robust`, rows far beyond the majority have none
+        (as in median-truncated flows, Zhang, Chi and Liang). Returns the best point on the way.
         """
         amplitude = np.sqrt(self.y)
         best, least = v, np.inf
@@ -129,9 +129,9 @@ class PhaseProblem:
 def retrieve(
     A: Any, y: np.ndarray, weight: np.ndarray, real: bool, effort: Effort, seed: int
 ) -> Retrieval:
-    """Find the signal; `real` says whether it is.
+    """Find the signal, which is real if `real`.
 
-    The first start is the spectral one, the others are mixtures of leading directions.
+    The first start is the spectral one; the others are mixtures of leading directions.
     """
     rng = np.random.default_rng(seed)
     measure = conditioned(A, weight, real, rng)
@@ -142,7 +142,7 @@ def retrieve(
         zero = np.zeros(A.shape[1], measure.dtype)
         only = Record(0, 0, float(np.average(y**2, weights=weight)))
         return Retrieval(zero, Status.converged, (only,), measure.rank, n, np.zeros(len(y)))
-    # In units of the intensities no square overflows, in single precision either.
+    # In units of the intensities no square overflows, even in single precision.
     majority = Majority.of(n, measure.width if real else 2 * measure.width)
     problem = PhaseProblem(measure, y / unit, weight, majority)
     best = best_of(
@@ -164,7 +164,7 @@ def retrieve(
 
 
 def _starts(problem: PhaseProblem, robust: bool, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield starts: with gross errors, every second one is without the largest intensities."""
+    """Yield starts; with gross errors, every second start leaves out the largest intensities."""
     y, steps = np.maximum(problem.y, 0), SPECTRAL_STEPS  # noise made small intensities negative
     most = usual_limit(y, problem.weight) if robust else np.inf
     everything = replace(problem, y=np.minimum(y, most))

@@ -13,16 +13,16 @@ from quadlin.solve.lowrank.types import Record, Status, finished
 from quadlin.solve.signals.levenberg import LinearisedResidual, Place, levenberg
 
 ROUNDED = 64  # times the rounding of one number: an exact fit
-GIVEN_UP = 1e-3  # a gain from which a start is not worth another step until it proves the best
+GIVEN_UP = 1e-3  # after a smaller gain, only the best start is continued
 FAR, SETTLED = 10.0, 1e-3  # of Huber's loss, as in `robust`
 TYPICAL, LOW = 30.0, 100.0  # medians, lower quartiles: Gaussian vectors measure nothing larger
 LIMIT_ROUNDS = 3
-STEPS_PER_ROUND = 3  # before rows are weighted anew
-MOST = 0.95  # of the rows: a majority leaves out at least the others
+STEPS_PER_ROUND = 3  # before rows are reweighted
+MOST = 0.95  # of the rows: the largest majority
 
 
 class SearchProblem(Protocol):
-    """Residuals f(z) − y that can be linearised, and what they weigh."""
+    """Residuals f(z) − y that can be linearised, and their weights."""
 
     @property
     def y(self) -> np.ndarray: ...  # noqa: D102
@@ -47,11 +47,11 @@ class Effort:
 
 @dataclass(frozen=True)
 class StartEnd:
-    """Where one start led to."""
+    """The result of one start."""
 
     z: np.ndarray
     objective: float  # to compare with that of other starts
-    exact: bool  # whether nothing but rounding is left
+    exact: bool  # whether only rounding remains
     status: Status
     history: tuple[Record, ...]
 
@@ -64,9 +64,10 @@ def best_of(
 ) -> StartEnd:
     """Search from one start after the other and return the best search.
 
-    Ends at an exact solution, when a second start leads to the best optimum so far, or after
-    `n_starts`. A start is given up when a step gains less than 0.1% of the loss, so that hopeless
-    ones cost little, and only the best is followed to the end. Ctrl-C leaves the best so far.
+    The search ends at an exact solution, when a second start leads to the best optimum so far, or
+    after `n_starts`. A start is given up when a step gains less than 0.1% of the loss, so hopeless
+    starts cost little; only the best is continued to the end. After Ctrl-C, the best so far is
+    returned.
     """
     search = huber if effort.robust else least_squares
     brief = replace(effort, tol=max(effort.tol, GIVEN_UP))
@@ -104,7 +105,7 @@ def joined(first: tuple[Record, ...], then: tuple[Record, ...]) -> tuple[Record,
 def least_squares(
     problem: SearchProblem, z: np.ndarray, effort: Effort, weight: np.ndarray | None = None
 ) -> StartEnd:
-    """Go to the optimum of Σ ω r², with the weights of the problem or others."""
+    """Descend to the optimum of Σ ω r², with the weights of the problem or others."""
     weight = problem.weight if weight is None else weight
     total = float(np.sum(weight))
     eps = float(np.finfo(z.dtype).eps)
@@ -118,7 +119,7 @@ def least_squares(
         except StopIteration as end:
             return StartEnd(place.z, place.loss, place.loss <= nothing, end.value, tuple(history))
         except KeyboardInterrupt:
-            if len(history) < 2:  # the first place is the start itself
+            if len(history) < 2:  # the first point is the start itself
                 raise
             return StartEnd(place.z, place.loss, False, Status.interrupted, tuple(history))
         history.append(Record(len(history), problem.walks.rounded, place.loss / total))
@@ -126,20 +127,20 @@ def least_squares(
 
 @dataclass(frozen=True)
 class Majority:
-    """The rows that fit best, more than half: of m rows beyond the unknowns p, p + m/2.
+    """The best-fitting rows, more than half of them: p + m/2 rows, with p unknowns and m more rows.
 
-    Any p rows may be fitted, whatever they measure; so the rest decides, and no more than half of
-    it may be gross errors. The size of the residuals of this majority tells σ.
+    Any p rows can be fitted, whatever they measure; so the rest decides, and no more than half of
+    it may be gross errors. The size of the residuals of this majority determines σ.
     """
 
     share: float
-    per_sigma: float  # the largest of their residuals, where noise is Gaussian
+    per_sigma: float  # the largest of their residuals, if noise is Gaussian
 
     @classmethod
     def of(cls, n: int, unknowns: int) -> "Majority":
-        """Return the majority of n measurements that differ."""
+        """Return the majority of n different measurements."""
         share = min((1 + unknowns / max(n, 1)) / 2, MOST)
-        overfit = np.sqrt(max(1 - unknowns / max(n, 1), 1 - MOST))  # what residuals shrink by
+        overfit = np.sqrt(max(1 - unknowns / max(n, 1), 1 - MOST))  # by which residuals shrink
         return cls(share, float(ndtri((1 + share) / 2) * overfit))
 
     def largest(self, size: np.ndarray, weight: np.ndarray) -> float:
@@ -160,11 +161,11 @@ ALL_ROWS = Majority(1.0, 1.0)
 
 
 def huber(problem: SearchProblem, z: np.ndarray, effort: Effort) -> StartEnd:
-    """Go to an optimum of Huber's loss by reweighted least squares, without gross errors.
+    """Descend to an optimum of Huber's loss by reweighted least squares, without gross errors.
 
-    Beyond 1.345σ a residual counts linearly, beyond 10σ not at all: a bounded pull is not enough
-    where the unknowns are multiplied, for they could turn to the gross errors. Searches are
-    compared by the mean residual of the majority that σ comes from.
+    Beyond 1.345σ a residual counts linearly, beyond 10σ not at all: a bounded influence is not
+    enough if unknowns are multiplied, since they could align with the gross errors. Searches are
+    compared by the mean residual of the majority that determines σ.
     """
     y, given, majority = problem.y, problem.weight, problem.majority
     eps = max(ROUNDING, ROUNDED * float(np.finfo(z.dtype).eps))
@@ -189,7 +190,7 @@ def huber(problem: SearchProblem, z: np.ndarray, effort: Effort) -> StartEnd:
         if reached.status is Status.interrupted:
             exact = False
             break
-        reached = replace(reached, status=Status.out_of_steps)  # unless the next round says more
+        reached = replace(reached, status=Status.out_of_steps)  # unless another round follows
     assert reached is not None
     return replace(
         reached, objective=majority.mean(size, given), exact=bool(exact), history=history
@@ -217,7 +218,7 @@ def usual_limit(size: np.ndarray, weight: np.ndarray) -> float:
     counts = (size > 0) & (weight > 0)
     low = np.quantile(size[counts], 0.25, weights=weight[counts], method="inverted_cdf")
     limit = LOW * float(low)
-    for _ in range(LIMIT_ROUNDS):  # without those, the median is another
+    for _ in range(LIMIT_ROUNDS):  # the median changes without the rows beyond the limit
         counts = counts & (size <= limit)
         limit = TYPICAL * weighted_median(size[counts], weight[counts])
     return limit
