@@ -1,4 +1,4 @@
-"""Separators of thousands in CSV: declared, noticed, refused."""
+"""Thousands separators in CSV: declared, noticed, refused."""
 
 import io
 
