@@ -144,8 +144,8 @@ def are_times(x: np.ndarray) -> bool:
     (True, False)
     """
     low, high = SECONDS
-    whole = len(x) > 0 and bool(np.all(x == np.floor(x)))
-    return whole and any(bool(np.all((x >= low * u) & (x <= high * u))) for u in (1, 1000))
+    are_integers = len(x) > 0 and bool(np.all(x == np.floor(x)))
+    return are_integers and any(bool(np.all((x >= low * u) & (x <= high * u))) for u in (1, 1000))
 
 
 @dataclass(frozen=True)

@@ -283,10 +283,10 @@ class TableEncoder:
             if array is not None and tuple(array.names) == self.input_names:
                 return array
             unnamed = all(name == f"x{j}" for j, name in enumerate(self.input_names))
-            what = f"an array of {len(self.input_names)} columns" if unnamed else "a frame"
+            expected = f"an array of {len(self.input_names)} columns" if unnamed else "a frame"
             raise ValueError(
                 "The model was fitted to rows with categorical columns, but a "
-                f"{type(rows).__name__} was given. Give {what} with the columns "
+                f"{type(rows).__name__} was given. Give {expected} with the columns "
                 f"{shortened(self.input_names, 5)}."
             )
         names = [str(name) for name in table.columns]

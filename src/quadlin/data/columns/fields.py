@@ -240,8 +240,8 @@ def _may_have_partners(B: np.ndarray) -> np.ndarray:
     In every row the column must be 1, or another column that is never 1 together with it.
     """
     B = (B != 0).astype(np.float32)
-    apart = (B.T @ B == 0).astype(np.float32)
-    return np.asarray(((B @ apart + B) > 0).all(axis=0))
+    disjoint = (B.T @ B == 0).astype(np.float32)
+    return np.asarray(((B @ disjoint + B) > 0).all(axis=0))
 
 
 def _adjacent(ones: np.ndarray, after: np.ndarray, n: int) -> list[np.ndarray]:

@@ -57,10 +57,10 @@ def whole_numbers(rows: Rows, place: dict[str, int]) -> dict[str, ValueSums]:
         X = X[kept][:, [place[name] for name in candidates]]
         X = X.toarray() if issparse(X) else X
         for name, x in zip(list(candidates), X.T.astype(np.float64), strict=True):
-            whole = bool(np.all(x == np.floor(x)))
-            if whole:
+            are_integers = bool(np.all(x == np.floor(x)))
+            if are_integers:
                 candidates[name].add(x, y)
-            if not whole or len(candidates[name].values) > MOST_VALUES:
+            if not are_integers or len(candidates[name].values) > MOST_VALUES:
                 del candidates[name]
         seen += len(y)
     return candidates

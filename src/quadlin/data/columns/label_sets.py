@@ -86,8 +86,8 @@ def labels_in(values: Values, separator: str) -> tuple[set[str], bool]:
 
 def _are_lists(values: Values) -> bool:
     """Return whether cells are lists of labels rather than text."""
-    whole = isinstance(values, np.ndarray) and values.dtype.kind == "O"
-    return whole and any(isinstance(value, LISTED) for value in values)
+    are_objects = isinstance(values, np.ndarray) and values.dtype.kind == "O"
+    return are_objects and any(isinstance(value, LISTED) for value in values)
 
 
 def _joined(value: Any, separator: str) -> Any:

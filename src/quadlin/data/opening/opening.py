@@ -188,8 +188,8 @@ def _check(missing: str, chunk_rows: Any, exclude: Sequence[Any], columns: Any) 
             missing=missing,
             policies=", ".join(map(repr, POLICIES)),
         )
-    whole = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
-    if chunk_rows is not None and (not whole or chunk_rows < 1):
+    is_integer = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
+    if chunk_rows is not None and (not is_integer or chunk_rows < 1):
         raise SourceError("{chunk_rows=} must be a whole number ≥ 1.", chunk_rows=chunk_rows)
     if exclude and columns is not None:
         raise SourceError(

@@ -114,8 +114,8 @@ def without_index(schema: Any, title: str) -> Any:
     unnamed = [name for name in schema.names if not name.strip()]
     texts = [f"column {name!r} is the index of a pandas frame; it is" for name in index]
     if len(unnamed) == 1:  # as pandas writes it to CSV
-        what = "a column without a name is the index of a frame, or a separator ends each line"
-        texts += [f"{what}; it is"]
+        reason = "a column without a name is the index of a frame, or a separator ends each line"
+        texts += [f"{reason}; it is"]
     elif unnamed:
         texts += [f"{len(unnamed)} columns have no name, as if separators were repeated; each is"]
     for text in texts:

@@ -108,8 +108,8 @@ class Dialect:
         """Return the marks of missing values, without spaces around them: -999 and -999.0."""
         from pyarrow.csv import ConvertOptions
 
-        whole = [marker for marker in self.na or () if re.fullmatch(r"[-+]?\d+", marker)]
-        zeros = [f"{marker}{self.decimal or '.'}{'0' * n}" for marker in whole for n in (1, 2)]
+        integers = [marker for marker in self.na or () if re.fullmatch(r"[-+]?\d+", marker)]
+        zeros = [f"{marker}{self.decimal or '.'}{'0' * n}" for marker in integers for n in (1, 2)]
         return [*ConvertOptions().null_values, *(self.na or ()), *zeros]
 
     @property

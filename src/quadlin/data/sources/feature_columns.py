@@ -130,7 +130,7 @@ def _has(name: Any, available: list[Any], remedy: str) -> str:
 
 
 def refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> None:
-    """Refuse numbers such as 1,5 that would be text: nobody wants a level for each number."""
+    """Refuse numbers such as 1,5 that would be read as text, with a level for each number."""
     for name in wanted:
         if name in commas:
             error = SourceError(

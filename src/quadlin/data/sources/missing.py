@@ -55,17 +55,17 @@ class UncheckedRows:
         for values, role, name in vectors:
             if values is None or np.isfinite(values).all():
                 continue
-            what = f"The {role}" if name is None else f"The {role} {name!r}"
+            subject = f"The {role}" if name is None else f"The {role} {name!r}"
             absent = np.isnan(values)
             if (infinite := np.isinf(values)).any():
                 where = self.piece.where(int(infinite.argmax()))
                 kind = values.dtype
-                raise SourceError(f"{what} is infinite or too large for {kind} in {where}.")
+                raise SourceError(f"{subject} is infinite or too large for {kind} in {where}.")
             if missing == "error" or (missing == "mean" and role == "weight"):
                 raise SourceError(
-                    "{what} is missing in {where}. Use {missing=drop}{mean}, or remove such "
+                    "{subject} is missing in {where}. Use {missing=drop}{mean}, or remove such "
                     "rows beforehand.",
-                    what=what,
+                    subject=subject,
                     where=self.piece.where(int(absent.argmax())),
                     mean=Message(" or {missing=mean}, which leaves out rows without a target")
                     if role == "target"

@@ -71,9 +71,9 @@ def mapped_file(values: np.memmap) -> Mapped | None:
 def _is_whole_file(values: np.memmap, path: str) -> bool:
     """Return whether a memory map is a whole file; a slice of it keeps the file's name."""
     try:
-        whole = np.load(path, mmap_mode="r", allow_pickle=False)
+        file = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError):
         return False
-    same = (values.shape, values.dtype, values.strides) == (whole.shape, whole.dtype, whole.strides)
+    same = (values.shape, values.dtype, values.strides) == (file.shape, file.dtype, file.strides)
     # The data of a whole file begin after its header; a slice of the same shape is impossible.
-    return same and values.offset == whole.offset
+    return same and values.offset == file.offset

@@ -128,9 +128,9 @@ def _with_commas(cells: Sequence[str], every: Sequence[str], points: bool) -> Me
         options = {"remedy": Option("thousands", ".")}
         how = "{remedy} if the points separate thousands and the comma is the decimal point"
     elif _are_grouped(cells, ",", "."):
-        sure = points or any("." in cell or cell.count(",") > 1 for cell in cells)
-        options = {"remedy" if sure else "thousands": thousands, "comma": comma}
-        how = "{remedy}" if sure else "{thousands}"
+        unambiguous = points or any("." in cell or cell.count(",") > 1 for cell in cells)
+        options = {"remedy" if unambiguous else "thousands": thousands, "comma": comma}
+        how = "{remedy}" if unambiguous else "{thousands}"
         how += " if the comma separates thousands, {comma} if it is the decimal point"
     return Message(
         f"holds numbers with commas, such as {{example!r}}. Give {how}, or {{point}} to read them "

@@ -65,18 +65,18 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         size = self.sample_size(k)
         if size >= self.n_rows:
             return self
-        few = sample_of(self.rows, size / self.n_rows, None)
-        if few.engine.source.rows < size / 2:  # too many rows are equal
+        sample = sample_of(self.rows, size / self.n_rows, None)
+        if sample.engine.source.rows < size / 2:  # too many rows are equal
             return self
-        weight = survey(few).tally.weight
-        return RankSearch(few, self.units, self.options, round(weight), weight, self.seed)
+        weight = survey(sample).tally.weight
+        return RankSearch(sample, self.units, self.options, round(weight), weight, self.seed)
 
     def sample_size(self, k: int) -> int:
         """Return how many rows are enough to compare ranks up to k."""
         size = SAMPLE_ROWS * self.options.dof(self.d, min(k + 1, self.d))
         size = max(size, KERNEL_ROWS + 1)
-        few = LEAST_RATIO * size > self.n_rows or self.few_features
-        return self.n_rows if few or size * self.d > EXACT_ENTRIES else size
+        too_few = LEAST_RATIO * size > self.n_rows or self.few_features
+        return self.n_rows if too_few or size * self.d > EXACT_ENTRIES else size
 
     def best(self) -> Candidate:
         """Return the best of ridge regression, of all products and of a search over low ranks."""
@@ -180,8 +180,8 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
             )
             chosen = self.sized(ridge) if behind else self.decided()
         least = chosen.merit if 0 < chosen.rank < self.d else self.least
-        many = self.n_rows >= MANY_ROWS * parameters and self.many_rows(chosen)
-        return merit >= least and (many or self.confirmed(squares, chosen, log_tried))
+        enough_rows = self.n_rows >= MANY_ROWS * parameters and self.many_rows(chosen)
+        return merit >= least and (enough_rows or self.confirmed(squares, chosen, log_tried))
 
     def agree(self, candidate: Candidate, linear: Candidate) -> bool:
         """Return whether a low rank predicts rows that are left out one at a time well enough."""

@@ -147,12 +147,12 @@ class Candidates:
             gram = self.linear_model(U)
             linear, low = gram.centred(self.weight), self.best_low_rank()
             groups, behind = len(linear.sizes), None  # without w, only that of M
-            near, least = (self.ridge().alpha[0], BEGIN * self.weight), self.reached
+            alpha, least = (self.ridge().alpha[0], BEGIN * self.weight), self.reached
             if low is not None:  # the same |M|² from more parameters
-                near = low.alpha[0], low.alpha[1] * gram.basis.size / low.parameters
+                alpha = low.alpha[0], low.alpha[1] * gram.basis.size / low.parameters
                 least = max(least, low.evidence)
             if least > -inf:
-                behind = far_behind(linear, np.log(near)[-groups:], least)
+                behind = far_behind(linear, np.log(alpha)[-groups:], least)
             best = behind or maximised(linear, [start[-groups:] for start in starts])
             return self.noted(d, best, None, gram)
         if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
@@ -162,10 +162,10 @@ class Candidates:
             # The content of the rows, not their order, determines which rows come first.
             direction = np.random.default_rng(self.seed).standard_normal(d)
             key = np.sin(1e3 * (to_numpy(Z) @ direction))
-            few = kernel.some(np.argsort(key)[:KERNEL_START])
+            subset = kernel.some(np.argsort(key)[:KERNEL_START])
             least = max(self.reached, *(c.evidence for c in self.candidates()))
             ridge = log(self.ridge().alpha[0])
-            best = maximised_from_few(kernel, few, starts, ridge, least)
+            best = maximised_from_few(kernel, subset, starts, ridge, least)
             return self.noted(d, best, None, kernel)
         return self.noted(d, maximised(kernel, starts), None, kernel)
 
@@ -195,16 +195,16 @@ class Candidates:
         """Fit a low rank and find its penalties, alternately."""
         model = self.extended(k, alpha) if model is None else model
         options, rival = self.loose(k), self.best_low_rank()
-        more = (BEGIN, BEGIN / 50) if model is None or rival is None else ()
+        further = (BEGIN, BEGIN / 50) if model is None or rival is None else ()
         for _ in range(ROUNDS):
             model = self.near_optimum(replace(options, alpha=alpha), model)
             tangent = self.linear_model(model.U)
             gram = tangent.centred(self.weight)
             before = np.log(alpha[-len(gram.sizes) :])
             begin = (before - log(gram.weight)).tolist()
-            best = maximised(gram, [begin, *([*begin[:-1], log(second)] for second in more)])
+            best = maximised(gram, [begin, *([*begin[:-1], log(second)] for second in further)])
             candidate = self.latest = self.noted(k, best, model, tangent)
-            alpha, more = candidate.alpha, ()
+            alpha, further = candidate.alpha, ()
             if candidate.key in self.empty:  # M need not be fitted again: this much of it remains
                 factor = float(np.exp(before[-1] - best.log_alpha[-1]))
                 return replace(candidate, model=replace(model, s=factor * model.s))

@@ -108,8 +108,8 @@ def _for_too_few(options: Options, automatic: Automatic, weight: float) -> Optio
 def search_of(rows: Rows, units: Units, plan: Plan, surveyed: Survey) -> RankSearch:
     """Return a search in which each distinct row counts once on average, after one pass.
 
-    This does not depend on repetitions or on the scale of the weights: repeating a row tells
-    nothing more about its noise. Repeated rows are one row with their total weight, so they are
+    This does not depend on repetitions or on the scale of the weights: repeating a row adds
+    no information about its noise. Repeated rows are one row with their total weight, so they are
     left out together.
     """
     n_rows, once = counted_once(rows, units, surveyed.tally.counting)

@@ -54,16 +54,16 @@ def expected_errors(
             return np.array([expected_error(at, weight, intercept)])
     if isinstance(linear, RowKernel):
         values, solved = _resolved(linear.summed(alpha), linear.y, times)
-        left = np.array([f * f * (x @ x) for f, x in zip(times, solved, strict=True)])
+        residual = np.array([f * f * (x @ x) for f, x in zip(times, solved, strict=True)])
     else:
         assert isinstance(gram, TangentGram)
         root = 1 / np.sqrt(ridge_of(gram, alpha, weight))
         b = root * linear.right
         values, solved = _resolved(root[:, None] * linear.products * root, b, times)
         gain = np.linalg.norm(b) * np.array([x[:1].sum() for x in solved])  # bᵀ(B + f)⁻¹b
-        left = linear.power - gain - times * np.array([x @ x for x in solved])
+        residual = linear.power - gain - times * np.array([x @ x for x in solved])
     determined = np.sum(values[:, None] / (values[:, None] + times), axis=0) + intercept
-    return np.asarray(_expected(left, determined, weight))
+    return np.asarray(_expected(residual, determined, weight))
 
 
 def _resolved(

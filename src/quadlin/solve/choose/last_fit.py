@@ -46,8 +46,8 @@ class LastFit(Candidates):
             warm = exact.model(alpha, best.rank)
         options = replace(self.options, rank=best.rank, alpha=alpha)
         if 0 < best.rank < self.d:
-            many = self.best_of_many(options) or search.followed(options)
-            warm = many or self.by_newton(options, warm) or warm
+            best_start = self.best_of_many(options) or search.followed(options)
+            warm = best_start or self.by_newton(options, warm) or warm
         elif best.rank and warm is None:  # parts are tied: steps may get stuck
             warm = search.followed(options)
         if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:

@@ -164,8 +164,8 @@ class LinearChoice(Candidates):
             return ridge
         mean = replace(ridge, alpha=(CONSTANT * self.weight, CONSTANT * self.weight), noise=1.0)
         squares, others = self.left_out_squares(ridge), self.left_out_squares(mean)
-        sure = surely_less(squares, others, LIKELY) or mostly_less(squares, others)
-        return ridge if sure else mean
+        confirmed = surely_less(squares, others, LIKELY) or mostly_less(squares, others)
+        return ridge if confirmed else mean
 
     def given(self, k: int) -> Candidate | None:
         """Return a given rank with its best penalties."""
@@ -229,6 +229,6 @@ def downhill(values: np.ndarray, start: int) -> int:
     >>> downhill(np.array([0.0, 4.99999999, 5.0, 6.0]), 2)
     2
     """
-    near = range(max(start - 1, 0), min(start + 2, len(values)))
-    best = min(near, key=lambda i: (values[i], i != start))
+    neighbours = range(max(start - 1, 0), min(start + 2, len(values)))
+    best = min(neighbours, key=lambda i: (values[i], i != start))
     return downhill(values, best) if values[best] < (1 - SLOPE) * values[start] else start

@@ -139,8 +139,8 @@ class HeldOut:
         best = self.alpha(0, [(a, a) for a in penalties])[0]
         if not best:
             return best
-        near = best / HALF_STEP, best, best * HALF_STEP
-        return lowest_between(near, self._sums(0, [(a, a) for a in near]))
+        shares = best / HALF_STEP, best, best * HALF_STEP
+        return lowest_between(shares, self._sums(0, [(a, a) for a in shares]))
 
     def _sums(self, rank: int, penalties: Sequence[Alpha]) -> list[float]:
         """Return the squared errors of held-out rows for each penalty, at least rounding."""

@@ -54,12 +54,12 @@ class RankClimb(Candidates):
         If many components stand out from the noise of many rows and none is clearly the last, it is
         their number, unless all products, which are likely to be better, were tried already.
         """
-        seen = 0 if self.spectrum is None else self.spectrum.components
-        first = seen + 1 if seen else FIRST_RANK
-        if not seen and self.spectrum is not None and self.d not in self.tried:
-            many = self.spectrum.standing_out
-            dof = self.options.dof(self.d, many)
-            first = max(first, many) if self.n_rows >= ROWS_PER_PARAMETER * dof else first
+        clear = 0 if self.spectrum is None else self.spectrum.components
+        first = clear + 1 if clear else FIRST_RANK
+        if not clear and self.spectrum is not None and self.d not in self.tried:
+            visible = self.spectrum.standing_out
+            dof = self.options.dof(self.d, visible)
+            first = max(first, visible) if self.n_rows >= ROWS_PER_PARAMETER * dof else first
         return min(first, most)
 
     def start(self, k: int) -> tuple[Model | None, Alpha]:
@@ -112,8 +112,8 @@ class RankClimb(Candidates):
         candidate = self.candidate(first)
         alpha = (0.0, 0.0) if candidate is None else candidate.alpha
         alpha = (alpha[0], alpha[1] * k / first)
-        far = max(alpha) == 0 or abs(log(alpha[1] / first_alpha[1])) > NEAR
-        if far and first != self.clear_components(k, alpha):
+        is_far = max(alpha) == 0 or abs(log(alpha[1] / first_alpha[1])) > NEAR
+        if is_far and first != self.clear_components(k, alpha):
             return False
         if self.sizes[first - 1] < SURE:
             self.candidate(first - 1)

@@ -102,9 +102,10 @@ class Composer:
     def _candidates(self, start: LowRankPart, here: bool, exact: bool) -> list[Composite]:
         """Fit the pairs that are worth it, each set with its own L; `here` adds a first search."""
         queue: list[tuple[PairTerms, int | None]] = []  # pairs, and the rank to fit with them
-        apart = self._absorbed(start, exact) if self.chooses.rank else None
-        if apart is not None:
-            queue += [(apart[0], None)] if apart[1] else [(apart[0], 0), (apart[0], None)]
+        absorbed = self._absorbed(start, exact) if self.chooses.rank else None
+        if absorbed is not None:
+            ranks = (None,) if absorbed[1] else (0, None)
+            queue += [(absorbed[0], rank) for rank in ranks]
         if here and not self._redundant(start):
             queue.append(self._with_rank(self._chosen(start), start))
         candidates, tried = [], set[tuple[frozenset[tuple[int, int]], int | None]]()
@@ -288,9 +289,9 @@ class Composer:
             joint = joined(tested, self._options(part), self.plan.seed)
             if not (self.chooses.rank or self.chooses.alpha) or attempt == ROUNDS - 1:
                 break
-            again = self._fitted_part(joint.terms, None if self.chooses.rank else start.rank)
-            if attempt and again.is_like(part):
+            refitted = self._fitted_part(joint.terms, None if self.chooses.rank else start.rank)
+            if attempt and refitted.is_like(part):
                 break
-            part = again
+            part = refitted
         fit = joint.search.tested(*products)  # with the standard errors of the last model
         return Composite(Joint(joint.search, fit), part.alpha, 0.0)

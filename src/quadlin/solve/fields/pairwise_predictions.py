@@ -163,8 +163,8 @@ def _best_of_block(start: int, users: Side, items: Side, n: int, excluded: Any) 
         block = _scores(users, items, at)
         if excluded is not None:
             block[excluded[start : start + rows, at].nonzero()] = -np.inf
-        here = np.broadcast_to(np.arange(at.start, at.stop), block.shape)
-        scores, places = np.hstack([scores, block]), np.hstack([places, here])
+        positions = np.broadcast_to(np.arange(at.start, at.stop), block.shape)
+        scores, places = np.hstack([scores, block]), np.hstack([places, positions])
         if scores.shape[1] > n:
             scores, places = reorder(np.argpartition(-scores, n - 1, axis=1)[:, :n])
     scores, places = reorder(np.lexsort((places, -scores)))  # ties in the order of the items

@@ -116,8 +116,8 @@ class Path:
         if rank == 0:
             yield constant_model(self.units, 0, self.units.target.centre)
             return
-        same = [model for (other, _), model in self.models.items() if other == rank]
-        yield from same[-1:]
+        of_rank = [model for (other, _), model in self.models.items() if other == rank]
+        yield from of_rank[-1:]
         if self.similar is not None:
             yield self.similar.model(rank, alpha)
         if min(alpha) > 0 and self.exact(False) is not None:

@@ -57,7 +57,7 @@ from quadlin.solve.lowrank.levels import Fields
 ENOUGH = 50.0  # complete rows beyond their parameters, which determine the noise to 10%
 LEAST = 0.25  # of the residual variance of all rows: the smallest plausible noise
 SMALLEST_SHARE = 1e-3  # of a column that is present: moments of fewer rows are useless
-FEW = 1e-9  # of 1 − Σp²: there is only one level, which tells nothing about others
+FEW = 1e-9  # of 1 − Σp²: there is only one level, which says nothing about others
 NEAR_MEAN = 0.1  # standard deviations: the user chose a fill that is further from the mean
 
 
@@ -96,8 +96,8 @@ class LevelSpread:
             new.append(inflation * covariance + offset)
             missing.append(covariance + offset)
         k = len(s)
-        both = np.array(new + missing).reshape(-1, 2 * k + 1, 2 * k + 1)
-        return cls(fields, mark, both[:, : k + 1, : k + 1], both[:, k + 1 :, k + 1 :])
+        stacked = np.array(new + missing).reshape(-1, 2 * k + 1, 2 * k + 1)
+        return cls(fields, mark, stacked[:, : k + 1, : k + 1], stacked[:, k + 1 :, k + 1 :])
 
     def absent_in(self, X: Array) -> csr_array:
         """Return 1 for each row with a new level of a field, then for each with a missing level."""
@@ -177,8 +177,8 @@ def missing_variance(
     absent, levelless = absent[rows], levelless[rows]
     row, j = absent.nonzero()
     xp = namespace(X)
-    some = X[rows] if issparse(X) else xp.take(X, xp.asarray(rows, device=X.device), axis=0)
-    parts = (model.U, model.s, model.w, model.free, Block(some, units).matmul(model.U))
+    selected = X[rows] if issparse(X) else xp.take(X, xp.asarray(rows, device=X.device), axis=0)
+    parts = (model.U, model.s, model.w, model.free, Block(selected, units).matmul(model.U))
     U, s, w, free, ZU = (to_numpy(a).astype(np.float64) for a in parts)
     v, t, q = _moments(units, gaps)
     diagonal = (U * U) @ s

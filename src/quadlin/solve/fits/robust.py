@@ -58,9 +58,9 @@ def fit_robustly(
     """
     like, y, given = _gathered(rows)
     nothing = ROUNDING * _typical(y, given)
-    f, far = np.full(len(y), weighted_median(y, given)), list(FAR)
+    f, limits = np.full(len(y), weighted_median(y, given)), list(FAR)
     if begin is not None:
-        warm, f, far = begin, predictions(rows, begin), list(FAR[-1:])
+        warm, f, limits = begin, predictions(rows, begin), list(FAR[-1:])
     state: FitState | None = None
     precise = max(tol, FIRST_TOL)  # the tolerance of the last fit, and of the next one
     factor, weighted = np.ones(len(y)), rows  # given weights times factor
@@ -75,18 +75,18 @@ def fit_robustly(
             scale = MAD * weighted_median(size[size > nothing], given[size > nothing])
         if scale <= nothing:
             break  # an exact fit of most rows, or a constant target
-        new = huber_factor(size / scale, far[0])
+        new = huber_factor(size / scale, limits[0])
         change = float(np.max(np.abs(new - factor)))
         enough = max(tol, SHARE * settled**2)  # precise enough to see that weights have settled
-        while state is not None and precise <= enough and far and change <= settled:
-            far = far[1:]
-            new = huber_factor(size / scale, far[0]) if far else new
+        while state is not None and precise <= enough and limits and change <= settled:
+            limits = limits[1:]
+            new = huber_factor(size / scale, limits[0]) if limits else new
             change = float(np.max(np.abs(new - factor)))
-        if not far:
+        if not limits:
             break
         if state is not None:
             precise = min(precise, max(enough, SHARE * change**2))
-        factor, limit = new, far[0] * scale
+        factor, limit = new, limits[0] * scale
         target = np.where(size > limit, f + np.clip(y - f, -limit, limit), y)
         weighted = rows.reweighted(moved(factor, like), moved(target, like))
         try:
@@ -129,10 +129,10 @@ def robust_law(
     _, y, given = _gathered(rows)
     r = (y - predictions(rows, state)) / state.units.target.scale
     n = float(given.sum())
-    left = n - law.dof
-    if not left >= 1 or weighted.values is None or (law.robust and not law.left >= 1):
+    freedom = n - law.dof
+    if not freedom >= 1 or weighted.values is None or (law.robust and not law.left >= 1):
         return law  # no degrees of freedom remain
-    scale = MAD * weighted_median(np.abs(r), given) * np.sqrt(n / left)
+    scale = MAD * weighted_median(np.abs(r), given) * np.sqrt(n / freedom)
     psi = np.clip(r, -BEND * scale, BEND * scale)
     share = float(given @ (np.abs(r) <= BEND * scale)) / n  # E ψ'
     mean_weight = float(given @ to_numpy(weighted.values.weight)) / n
@@ -140,14 +140,14 @@ def robust_law(
     if law.robust:
         error = law.error * K * (1 if law.exact else mean_weight / share)
     else:
-        error = K / share * np.sqrt(float(given @ psi**2) / left * mean_weight)
+        error = K / share * np.sqrt(float(given @ psi**2) / freedom * mean_weight)
     usual = np.abs(r) <= FAR[-1] * scale
     if fill is not None:
         complete = usual & np.concatenate(rows.collect(complete_rows, fill))
         usual = complete if float(given[complete].sum()) >= ENOUGH else usual
     tail = np.quantile(np.abs(r[usual]), 0.95, weights=given[usual], method="inverted_cdf")
-    noise = tail / 1.96 * np.sqrt(n / left)
-    return replace(law, noise=float(noise), error=float(error), left=left)
+    noise = tail / 1.96 * np.sqrt(n / freedom)
+    return replace(law, noise=float(noise), error=float(error), left=freedom)
 
 
 def bend_of(rows: Rows, state: FitState) -> float:

@@ -24,10 +24,10 @@ def status_advice(status: Status, params: Mapping[str, Any]) -> str:
     --------
     >>> print(status_advice(Status.searching, {"rank": 2, "alpha": 0}))
     Not all components of the quadratic part stand out in the rows so far, or steps still change \
-them by much. Learn from more rows or lower `rank`.
+them considerably. Learn from more rows or lower `rank`.
     >>> print(status_advice(Status.searching, {"rank": 0, "alpha": 0}))
     Not all components of the quadratic part stand out in the rows so far, or steps still change \
-them by much. Learn from more rows.
+them considerably. Learn from more rows.
     """
     if status not in ADVISED:
         return status.value  # type: ignore[no-any-return]

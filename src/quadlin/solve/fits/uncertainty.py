@@ -203,23 +203,23 @@ def uncertainty_of(
         steps, root, dof = inverse_root(task, p)
     else:
         steps, dof, converged = drawn(task, p, draws)
-    left = NORMAL if unit_noise else p.sums.weight - dof
+    freedom = NORMAL if unit_noise else p.sums.weight - dof
     if not any(options.alpha) and p.sums.loss <= smallest_loss(units) * p.sums.weight:
-        left = min(left, p.sums.weight - options.dof(*p.U.shape))  # draws give only a rough dof
-    noise = error = sqrt(p.sums.loss / left) if left >= 1 else nan
+        freedom = min(freedom, p.sums.weight - options.dof(*p.U.shape))  # draws give a rough dof
+    noise = error = sqrt(p.sums.loss / freedom) if freedom >= 1 else nan
     if unit_noise:
         noise = error = 1.0
-    if robust and left >= 1 and exact:
+    if robust and freedom >= 1 and exact:
         ridge = any(task.coordinates.penalties)
         at = Laplace(p.model, units, steps, root, noise, ridge, bend)
         steps, error = sandwiched(rows, at), 1.0
-    elif robust and left >= 1:
+    elif robust and freedom >= 1:
         steps, _, converged = drawn(task, p, draws, noise)
-        error = 1.0 if unit_noise else sqrt(p.sums.weight / left)
+        error = 1.0 if unit_noise else sqrt(p.sums.weight / freedom)
     if options.levels_are_ambiguous:
         steps = settled_steps(steps, units, fields)
     passes = rows.walks - before
-    return Uncertainty(units, steps, noise, error, dof, left, exact, converged, passes, robust)
+    return Uncertainty(units, steps, noise, error, dof, freedom, exact, converged, passes, robust)
 
 
 def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -> Uncertainty:

@@ -67,19 +67,19 @@ class CountSearch(LogisticSearch):
         best, moved = candidate, False
         least = floored((0.0, 0.0), self.d, candidate.rank)
         if 0 < max(least) < min(candidate.alpha):
-            far = replace(candidate, alpha=(least[0], max(least)))
-            best = far if self.is_better(far, candidate) else candidate
+            smallest = replace(candidate, alpha=(least[0], max(least)))
+            best = smallest if self.is_better(smallest, candidate) else candidate
         for factor in (1 / RESIZE, RESIZE):
             while True:
                 first, second = best.alpha
-                other = replace(best, alpha=(first * factor, second * factor))
-                if not LEAST * self.weight <= min(other.alpha) < MOST * self.weight:
+                resized = replace(best, alpha=(first * factor, second * factor))
+                if not LEAST * self.weight <= min(resized.alpha) < MOST * self.weight:
                     break
                 if self.left_out(best) * self.weight <= CERTAIN_ROWS:
                     break
-                if not self.is_better(other, best):
+                if not self.is_better(resized, best):
                     break
-                best, moved = other, True
+                best, moved = resized, True
             if moved:
                 break
         return best

@@ -40,9 +40,9 @@ class Repeated:
     def of(cls, rows: Rows) -> "Repeated":
         """Return how often each row occurs: one pass."""
         y, weight = _targets(rows)
-        whole = bool(np.all(weight % 1 == 0) and np.all(y % 1 == 0))
-        whole = whole and float(weight.sum()) <= MOST_REPEATED
-        return cls(weight if whole else np.ones_like(weight))
+        are_counts = bool(np.all(weight % 1 == 0) and np.all(y % 1 == 0))
+        are_counts = are_counts and float(weight.sum()) <= MOST_REPEATED
+        return cls(weight if are_counts else np.ones_like(weight))
 
     def deviance(self, rows: Rows, f: np.ndarray, loss: str) -> np.ndarray:
         """Return ω times the deviance of rows at f, for each repetition separately: one pass."""

@@ -208,8 +208,8 @@ class LogisticFit:
         """Descend from a model to the optimum."""
         rng = np.random.default_rng(self.seed)
         ridge = options.alpha[0] / self.weight
-        near = self.white_ridge / NEAR <= ridge <= self.white_ridge * NEAR
-        if self.white is None or not near:
+        is_close = self.white_ridge / NEAR <= ridge <= self.white_ridge * NEAR
+        if self.white is None or not is_close:
             self.white = whitener(self.rows, self.units, options.whiten, ridge, rng)
             self.white_ridge = ridge
         hook = None if on_step is None else lambda s: on_step(self.state(s, options, Identity()))

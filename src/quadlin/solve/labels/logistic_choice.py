@@ -140,7 +140,7 @@ def by_evidence(search: LogisticSearch, given: int | None) -> tuple[Candidate | 
     try:
         if not isinstance(search, CountSearch):
             return search.chosen(given), spread
-        whole = search
+        undispersed = search
         for turn in range(SPREADS):
             best = search.ridge() if turn < RIDGE_SPREADS else search.chosen(given)
             if best is None or best.model is None:
@@ -149,7 +149,7 @@ def by_evidence(search: LogisticSearch, given: int | None) -> tuple[Candidate | 
             if turn >= RIDGE_SPREADS and max(spread / before, before / spread) <= SAME_SPREAD:
                 return best, before
             kept = (search, before)
-            search = whole.spread_by(spread)
+            search = undispersed.spread_by(spread)
         return search.chosen(given), spread
     except KeyboardInterrupt as error:
         raise InterruptedSearch(*((search, spread) if search.losses else kept)) from error

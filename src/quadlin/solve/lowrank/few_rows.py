@@ -94,13 +94,13 @@ def fit_from_few(
     stage: SampleFit | None = None
     watch = None if on_step is None else lambda solution: on_step(in_other_units(solution, units))
     for size in sizes:
-        few = largest if size == sizes[-1] else sample_of(largest, size / sizes[-1], 0, 1)
+        sample = largest if size == sizes[-1] else sample_of(largest, size / sizes[-1], 0, 1)
         first, second = (a * size / n for a in options.alpha)
         scaled = replace(options, alpha=(first, second))
-        stage = _fit_sample(few, scaled, make_units, dof / size, seed, stage, watch)
+        stage = _fit_sample(sample, scaled, make_units, dof / size, seed, stage, watch)
         if stage.solution.status in (Status.interrupted, Status.stopped):
             return in_other_units(stage.solution, units), stage.white
-    del largest, few  # all rows need the memory
+    del largest, sample  # all rows need the memory
     if stage is None or not stage.clear:
         return None
     worthless = final_error(options, dof / n)

@@ -40,9 +40,9 @@ def measured_from_mean(A: Array, units: Units, fields: Fields) -> Array:
     varies = units.scale > 0
     a = xp.where(varies, 1 / xp.where(varies, units.scale, 1.0), 0.0)
     flat = xp.reshape(A, (A.shape[0], -1))
-    other = np.ones(A.shape[0], dtype=bool)
-    other[np.concatenate(fields)] = False
-    others = np.flatnonzero(other)
+    outside = np.ones(A.shape[0], dtype=bool)
+    outside[np.concatenate(fields)] = False
+    others = np.flatnonzero(outside)
 
     def taken(v: Array, index: np.ndarray) -> Array:
         return xp.take(v, xp.asarray(index, device=A.device), axis=0)

@@ -84,8 +84,8 @@ class ProductGram:
         for a in range(k):
             mixed = A[:, a : a + 1] * B[:, a + 1 :] + B[:, a : a + 1] * A[:, a + 1 :]
             columns += [A[:, a : a + 1] * B[:, a : a + 1], mixed / sqrt(2)]
-        twice = np.where(self.i == self.j, 1.0, 2.0)[:, None]
-        return np.asarray(twice * np.concatenate(columns, axis=1))
+        multiplicity = np.where(self.i == self.j, 1.0, 2.0)[:, None]
+        return np.asarray(multiplicity * np.concatenate(columns, axis=1))
 
     def _basis(self, U: np.ndarray) -> np.ndarray:
         if U.shape[1] == self.d:

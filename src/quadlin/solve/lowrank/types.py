@@ -26,7 +26,7 @@ class Status(Enum):
     Examples
     --------
     >>> print(Status.stopped.value)
-    A callback asked to stop; the model is the one of the last step.
+    A callback stopped the fit; the model is that of the last step.
     """
 
     converged = Message("A step no longer lowers the objective by more than the fraction {tol=}.")
@@ -56,14 +56,14 @@ class Status(Enum):
         "Add measurements by other, varied vectors, or raise {n_starts=}."
     )
     undetermined = (
-        "The measurements hardly determine all unknowns, or do not: other values fit them as well. "
+        "The measurements determine some unknowns badly or not at all: other values fit as well. "
         "Add measurements."
     )
     searching = Message(
         "Not all components of the quadratic part stand out in the rows so far, or steps still "
-        "change them by much. Learn from more rows, or lower {rank=}."
+        "change them considerably. Learn from more rows, or lower {rank=}."
     )
-    stopped = "A callback asked to stop; the model is the one of the last step."
+    stopped = "A callback stopped the fit; the model is that of the last step."
     interrupted = "The fit was interrupted; the model is the one of the last finished step."
 
 

@@ -259,10 +259,10 @@ class Stepwise:
         if columns.shape[1] > MANY:
             return explained_by_pivots(rest, cross, COLLINEAR)
         values, vectors = np.linalg.eigh(rest)
-        seen = values > COLLINEAR
+        independent = values > COLLINEAR
         along = np.einsum("...ij,...i->...j", vectors, cross)
-        part = np.where(seen, along**2 / np.where(seen, values, 1.0), 0.0)
-        return np.sum(part, axis=-1), np.sum(seen, axis=-1)
+        part = np.where(independent, along**2 / np.where(independent, values, 1.0), 0.0)
+        return np.sum(part, axis=-1), np.sum(independent, axis=-1)
 
     def _without(self, taken: tuple[int, ...]) -> tuple[np.ndarray, int]:
         """Return the Gram matrix with the groups projected out of it, and their rank."""
@@ -281,8 +281,8 @@ class Stepwise:
                 self._roots.clear()
             size = np.sqrt(np.maximum(np.diag(self.gram)[index], 1e-300))
             values, V = np.linalg.eigh(self.gram[np.ix_(index, index)] / np.outer(size, size))
-            seen = values > COLLINEAR
-            self._roots[key] = V[:, seen] / np.sqrt(values[seen]) / size[:, None]
+            independent = values > COLLINEAR
+            self._roots[key] = V[:, independent] / np.sqrt(values[independent]) / size[:, None]
         return self._roots[key]
 
 

@@ -170,6 +170,6 @@ def _influences(piece: DenseRows, fit: Coefficients) -> tuple[Array, Array, Arra
     """Return the residuals, the influences of rows on products, and leverages with products."""
     A, xp = piece.A, namespace(piece.A)
     apart, inverse = (xp.asarray(a, device=A.device) for a in (fit.apart, fit.inverse))
-    left = A @ apart
-    influence = left @ inverse
-    return piece.residual(fit.beta), influence, piece.numbers + xp.sum(left * influence, axis=1)
+    rest = A @ apart
+    influence = rest @ inverse
+    return piece.residual(fit.beta), influence, piece.numbers + xp.sum(rest * influence, axis=1)

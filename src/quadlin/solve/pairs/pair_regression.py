@@ -78,8 +78,8 @@ def inverse_of(gram: np.ndarray) -> np.ndarray:
     except LinAlgError:
         pass
     values, V = eigh(gram)
-    seen = values > UNSEEN * values.max(initial=0.0)
-    W = V[:, seen] / np.sqrt(values[seen])
+    determined = values > UNSEEN * values.max(initial=0.0)
+    W = V[:, determined] / np.sqrt(values[determined])
     return np.asarray(W @ W.T)
 
 

@@ -37,8 +37,8 @@ def uncorrelated(second: np.ndarray, least: float = NEW) -> np.ndarray:
     Directions with less than the share `least` of the largest variance are left out.
     """
     values, V = np.linalg.eigh(second)
-    seen = values > least * values.max(initial=0.0)
-    whitener: np.ndarray = V[:, seen] / np.sqrt(values[seen])
+    determined = values > least * values.max(initial=0.0)
+    whitener: np.ndarray = V[:, determined] / np.sqrt(values[determined])
     return whitener
 
 

@@ -146,12 +146,12 @@ class RunningPairs:
         beta, apart = fit.beta, fit.apart
         dof = float(np.sum(projected.inverse * G[:b, :b]))
         dof += float(np.sum(fit.inverse * (apart.T @ G @ apart)))
-        left = self.weight - dof
+        freedom = self.weight - dof
         if self.loss == "logistic":
             noise = 1.0  # known for labels
         else:
-            noise = self.loss_of(gram, beta) / left if left > 0 else np.nan
-        return Solved(beta, fit.inverse, noise, left)
+            noise = self.loss_of(gram, beta) / freedom if freedom > 0 else np.nan
+        return Solved(beta, fit.inverse, noise, freedom)
 
     def loss_of(self, gram: Array, beta: np.ndarray) -> float:
         """Return Σω r² of the rows of a Gram matrix."""

@@ -110,7 +110,7 @@ class PairSearch(PairRegression):
         rest on a few rows only, none is chosen.
         """
         most = min(MOST_PAIRS, int(self.freedom // FEWEST)) if most is None else most
-        banned, looks = dict.fromkeys(self.seen.banned, 0.0), True
+        banned, screening = dict.fromkeys(self.seen.banned, 0.0), True
         listed = self._listed(self.seen.shortlist)
         choice = listed.step.judged(())
         enough = self.freedom < FEWEST or choice.loss <= SMALLEST * self.power
@@ -119,11 +119,11 @@ class PairSearch(PairRegression):
         self.score = self._scored(self.regression)
         for _ in range(0 if enough else ROUNDS):
             taken, new = [listed.groups[g] for g in choice.taken], list[Group]()
-            if looks and len(taken) < most:
-                look = self.screen.shortlist(self.score, self.criterion, len(taken))
-                new = [group for group in look if group not in listed.groups]
+            if screening and len(taken) < most:
+                shortlist = self.screen.shortlist(self.score, self.criterion, len(taken))
+                new = [group for group in shortlist if group not in listed.groups]
             doubtful = {} if new else self._doubtful(listed.step, choice)
-            if looks and not (new or doubtful):
+            if screening and not (new or doubtful):
                 break
             many = few and doubtful and not banned
             if many and (len(taken) > self.d / 2 or self.looks_low_rank(CLEAR)):
@@ -138,11 +138,11 @@ class PairSearch(PairRegression):
                 start = listed.places(group for group in taken if group not in banned)
                 choice = listed.step.run(start, listed.places(banned), most)
             self.regression = listed.regressed(self.columns, choice)
-            looks = hopeless or not doubtful  # at others, once no chosen product is doubtful
-            self.score = self._scored(self.regression, looks)
+            screening = hopeless or not doubtful  # for others, once no chosen product is doubtful
+            self.score = self._scored(self.regression, screening)
             if hopeless:
                 break
-        if not looks:
+        if not screening:
             self.score = self._scored(self.regression)
         always = (group for group, carriers in banned.items() if carriers < FEW_CARRIERS)
         self.seen = SeenProducts(tuple(listed.groups), frozenset(always))
@@ -266,7 +266,7 @@ class PairSearch(PairRegression):
         (columns, fit), at, step = regression, self.columns.features, listed.step
         order = [*enumerate((step.groups[g] for g in choice.taken), 1)]
         entry = {c: m for m, group in reversed(order) for c in group}
-        left = self.freedom - choice.dof
+        freedom = self.freedom - choice.dof
         return PairFit(
             at[columns.i],
             at[columns.j],
@@ -276,8 +276,8 @@ class PairSearch(PairRegression):
             columns,
             fit.beta,
             fit.inverse,
-            self.criterion.noise or choice.loss / max(left, 1.0),
-            left,
+            self.criterion.noise or choice.loss / max(freedom, 1.0),
+            freedom,
             step,
             choice,
             [tuple(at[[*divmod(group[0], self.d)]].tolist()) for group in listed.groups],

@@ -65,13 +65,13 @@ def together(chunk: Chunk, model: Model, units: Units, often: np.ndarray) -> Tog
         )
         return csr_array(triu(A.T @ weighted, k=1))
 
-    seen = (S.data != 0).astype(float)
+    occurs = (S.data != 0).astype(float)
     return TogetherScores(
         float(np.sum(omega)),
         float(omega @ r**2),
         gram(S.data, omega * r),
         gram(S.data**2, omega),
-        gram(seen, np.ones(len(r))),
+        gram(occurs, np.ones(len(r))),
     )
 
 

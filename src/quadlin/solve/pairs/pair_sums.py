@@ -186,8 +186,8 @@ def look_at(rows: Rows, columns: RegressionColumns, features: ProductMoments | N
     if features is None:
         look: FirstLook = rows.reduce(first_look, columns)
         return look
-    again = rows.reduce(another_look, columns)
-    return FirstLook(features, again.loss, again.moments)
+    second = rows.reduce(another_look, columns)
+    return FirstLook(features, second.loss, second.moments)
 
 
 def joint_gram(chunk: Chunk, columns: RegressionColumns, base: bool) -> JointGram:

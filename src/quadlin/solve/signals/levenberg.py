@@ -53,23 +53,23 @@ def levenberg(
 
     A loss of at most `nothing` is an exact solution. A step takes about 20 products, at most 60.
     """
-    near = linearise(z)
-    loss = float(weight @ near.residual**2)
+    local = linearise(z)
+    loss = float(weight @ local.residual**2)
     yield Place(z, loss)
     damping, unit = FIRST_DAMPING, 0.0
     for _ in range(max_iter):
         if loss <= nothing:
             return Status.converged
-        downhill = -near.adjoint(weight * near.residual)
-        unit = unit or _curvature(near, weight, downhill)
+        downhill = -local.adjoint(weight * local.residual)
+        unit = unit or _curvature(local, weight, downhill)
         while True:
             h, _ = conjugate_gradients(
-                lambda v, near=near: near.adjoint(weight * near.forward(v)),  # type: ignore[misc]
+                lambda v, local=local: local.adjoint(weight * local.forward(v)),  # type: ignore[misc]
                 downhill,
                 inner,
                 INNER_TOL,
                 INNER_CAP,
-                near.precondition,
+                local.precondition,
                 damping * unit,
             )
             trial = linearise(z + h)
@@ -79,7 +79,7 @@ def levenberg(
             damping = max(10 * damping, 1e-4)
             if damping > LAST_DAMPING or not unit:
                 return Status.converged  # as far as rounding allows
-        gain, z, near, loss = loss - lower, z + h, trial, lower
+        gain, z, local, loss = loss - lower, z + h, trial, lower
         yield Place(z, loss)
         if gain <= tol * loss:
             return Status.converged
@@ -87,8 +87,8 @@ def levenberg(
     return Status.out_of_steps
 
 
-def _curvature(near: LinearisedResidual, weight: np.ndarray, direction: np.ndarray) -> float:
+def _curvature(local: LinearisedResidual, weight: np.ndarray, direction: np.ndarray) -> float:
     """Return the curvature of the loss along a direction, in units of the preconditioner."""
-    step = direction if near.precondition is None else near.precondition(direction)
+    step = direction if local.precondition is None else local.precondition(direction)
     size = inner(direction, step)
-    return float(weight @ near.forward(step) ** 2) / size if size > 0 else 0.0
+    return float(weight @ local.forward(step) ** 2) / size if size > 0 else 0.0

@@ -112,9 +112,9 @@ class PhaseProblem:
             excess = size - amplitude
             weight = self.weight
             if robust:
-                far = TRUNCATED * self.majority.largest(np.abs(excess), weight)
-                excess = np.clip(excess, -far, far)
-                weight = weight * (np.abs(excess) < far)
+                limit = TRUNCATED * self.majority.largest(np.abs(excess), weight)
+                excess = np.clip(excess, -limit, limit)
+                weight = weight * (np.abs(excess) < limit)
             loss = float(self.weight @ excess**2)
             if loss < least:
                 best, least = v, loss
