@@ -150,7 +150,7 @@ PHRASES = {
         enough("plain"),
     ),
     "multiplies the error by {} per iteration and ends between {} and {} after {} to {} iterations "
-    "({} to {} passes), when": lambda: (
+    "({} to {} passes), where": lambda: (
         factors("plain"),
         *errors("plain"),
         *counts("plain", "iteration"),
