@@ -281,7 +281,7 @@ def test_a_chunk_that_raises_is_named(client):
     def raises(chunk):
         raise ZeroDivisionError("by zero")
 
-    with pytest.raises(ChunkError, match=r"Part \d of the rows \(\d+ of them\).*by zero"):
+    with pytest.raises(ChunkError, match=r"Part \d of the rows \(\d+ rows\).*by zero"):
         rows.reduce(raises)
     assert survey(rows).tally.rows == 3000  # and the cluster goes on
 
