@@ -59,6 +59,7 @@ class Engine(Protocol):
     source: Any
     sample_entries: tuple[int, ...] = ()  # numbers of a sample that is worth fitting first
     elsewhere: bool = False  # whether an accelerator computes the sums
+    hosted: "Engine | None" = None  # brings sums of rows on an accelerator to a solver on the host
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return Σ fn(chunk, *params), None without rows; `folded` explains values per row."""
@@ -66,10 +67,6 @@ class Engine(Protocol):
     def over(self, source: Any) -> "Engine":
         """Return an engine for a sample of the rows, which this process holds in memory."""
         ...
-
-    def hosted(self) -> "Engine | None":
-        """Return an engine that copies sums from an accelerator to the host; None without one."""
-        return None
 
 
 class Serial(Engine):

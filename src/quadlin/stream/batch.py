@@ -16,10 +16,12 @@ from quadlin.core.sums import Sums, residual_sums, standardised_target
 from quadlin.core.units import Units, UnitsMaker, watchful_scale
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank import moment_estimates as mes
+from quadlin.solve.lowrank.driver import loss_unit
+from quadlin.solve.lowrank.gauss_newton import usual_curvature
 from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.step_length import family, member
 from quadlin.solve.lowrank.tangent import averaged_step
-from quadlin.solve.lowrank.types import Options, Record, loss_unit, usual_curvature
+from quadlin.solve.lowrank.types import Options, Record
 from quadlin.solve.lowrank.whitening import Identity, Whitener
 from quadlin.stream.walk import (
     LENGTH,

@@ -23,7 +23,8 @@ from quadlin.solve.fields.running_levels import RunningLevels
 from quadlin.solve.fields.running_machine import LevelPlan, learned
 from quadlin.solve.fields.variational import AUTO_RANK, BOUND_TOL, SWEEPS, kept
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.lowrank.types import Options, Problem, Record, Status, loss_unit
+from quadlin.solve.lowrank.driver import loss_unit
+from quadlin.solve.lowrank.types import Options, Problem, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
 from quadlin.stream.batch import lengthened
 from quadlin.stream.row_sample import Buffer
@@ -195,7 +196,7 @@ class FieldStream(Stream):
         if self.options.loss != "squared":
             problem = Problem(rows, state.units, self.options, np.random.default_rng(0))
             sums = problem.sums(state.model, squares=False)
-            loss = sums.loss / sums.weight * problem.loss_unit
+            loss = sums.loss / sums.weight * loss_unit(problem.options.loss, problem.units)
         history: tuple[Record, ...] = ()
         if self.state is None:
             unit = loss_unit(self.options.loss, state.units)

@@ -20,7 +20,8 @@ from quadlin.solve.composite.pair_stage import (
     refuse_uninformative,
 )
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.lowrank.types import Options, Plan, Record, loss_unit
+from quadlin.solve.lowrank.driver import loss_unit
+from quadlin.solve.lowrank.types import Options, Plan, Record
 from quadlin.solve.pairs.pair_running import RunningPairs
 from quadlin.stream.batch import lengthened
 

@@ -20,9 +20,10 @@ from quadlin.core.sums import Sums
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank import moment_estimates as mes
+from quadlin.solve.lowrank.gauss_newton import usual_curvature
 from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.tangent import Coordinates, orthonormalised
-from quadlin.solve.lowrank.types import Options, Record, Status, usual_curvature
+from quadlin.solve.lowrank.types import Options, Record, Status
 from quadlin.solve.lowrank.whitening import Covariance, Identity, Whitener
 from quadlin.stream.batch import Pending, undone, watchful, without
 

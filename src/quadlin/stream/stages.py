@@ -20,14 +20,9 @@ from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import Linearised
-from quadlin.solve.lowrank.types import (
-    FIXED,
-    Automatic,
-    Options,
-    Record,
-    loss_unit,
-    usual_curvature,
-)
+from quadlin.solve.lowrank.driver import loss_unit
+from quadlin.solve.lowrank.gauss_newton import usual_curvature
+from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Record
 from quadlin.solve.lowrank.whitening import Identity, covariance_products
 from quadlin.stream.anneal import anneal_step, annealed_model, first_annealing
 from quadlin.stream.batch import Pending

@@ -14,7 +14,7 @@ from quadlin.core.moments import Moments
 from quadlin.core.sums import Sums
 from quadlin.core.units import Units
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.lowrank.types import loss_unit
+from quadlin.solve.lowrank.driver import loss_unit
 
 TOO_LONG = 0.75  # a larger θ may be due to earlier models
 LIMIT = 10.0  # times the constant's loss: the most that one batch counts against a model

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from quadlin import SecondOrderRegressor
 from quadlin.solve.lowrank.tangent import TiedParts
-from quadlin.solve.lowrank.whitening import Full, Ridges, in_float64, low_rank_whitener
+from quadlin.solve.lowrank.whitening import Full, in_float64, low_rank_whitener
 
 PARTS = [(False, True), (True, False), (False, False)]
 
@@ -42,8 +42,10 @@ def test_the_inverse_is_that_of_the_dense_matrix(fit_linear, fit_intercept, ridg
     rng = np.random.default_rng(0)
     U, nu = np.linalg.qr(rng.standard_normal((7, 3)))[0], 3 * rng.standard_normal(7)
     v, G = fit_linear * rng.standard_normal((7, 2)), rng.standard_normal((7, 2, 3))
-    x, X = TiedParts(nu, fit_linear, fit_intercept, Ridges(*ridges)).inverse(U, v, G)
-    A = curvature(U, nu, fit_linear, fit_intercept, 1 / (1 + ridges[0]), ridges[1])
+    variance = 1 / (1 + ridges[0])
+    stiffness = (1 + ridges[1]) * variance**2
+    x, X = TiedParts(nu, fit_linear, fit_intercept, variance, stiffness).inverse(U, v, G)
+    A = curvature(U, nu, fit_linear, fit_intercept, variance, ridges[1])
     for i in range(2):
         expected = np.linalg.solve(A, np.concatenate([v[:, i], G[:, i].ravel()]))
         np.testing.assert_allclose(

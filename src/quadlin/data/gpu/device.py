@@ -250,16 +250,16 @@ class OnGpu(Serial):
     source: Any
     elsewhere = True
 
+    def __init__(self, source: Any) -> None:
+        super().__init__(source)
+        self.hosted = OnDevice(source, str(source.X.device), 1)
+
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks, which are large if the kernels can be used."""
         source = self.source
         if takes_wide_blocks(fn) and offer_kernels() and takes_rows(source.X):
             source = MemorySource(source.X, source.y, source.weight, wide_rows(source))
         return folded(fn, source, params, per_row)[0]
-
-    def hosted(self) -> Engine:
-        """Return an engine that brings the sums to a solver on the host."""
-        return OnDevice(self.source, str(self.source.X.device), 1)
 
     def over(self, source: Any) -> Engine:
         """Return an engine for other rows."""

@@ -24,7 +24,8 @@ from quadlin.estimators.regression.fitting import Attributes, Job
 from quadlin.estimators.regression.tasks import FitResult, Task
 from quadlin.estimators.rows.input_errors import warn_of_ids
 from quadlin.solve.labels.logistic import Working
-from quadlin.solve.lowrank.types import Problem, Record, Status, loss_unit
+from quadlin.solve.lowrank.driver import loss_unit
+from quadlin.solve.lowrank.types import Problem, Record, Status
 
 
 def fit_field_labels(job: Job, draws: int | None) -> Fitted | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from quadlin.core.arrays import namespace
 from quadlin.core.chunks import MemorySource
-from quadlin.core.moments import Survey, Tally, survey
+from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.estimators.regression.fitted import Fitted
@@ -19,7 +19,7 @@ from quadlin.estimators.rows.input_errors import check_survey
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.choose.linear_choice import leaves_mean
-from quadlin.solve.fits.fit_state import FitState, fit_table
+from quadlin.solve.fits.fit_state import FitState, fit_table, with_row_count
 from quadlin.solve.fits.missing_values import with_gaps
 from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.fits.status_advice import warn_if_unknown
@@ -220,12 +220,3 @@ def law_of(
         line = law((float(len(state.units.scale)), alpha[1]))
         measured = replace(measured, steps=line.steps)
     return measured
-
-
-def with_row_count(state: FitState, tally: Tally, options: Options) -> FitState:
-    """Return the state with the status `too_few_rows` where there are fewer than parameters."""
-    few = tally.counting < state.n_parameters(options) and not any(options.alpha)
-    unfinished = (Status.converged, Status.out_of_steps, Status.out_of_passes)
-    if few and state.status in unfinished:
-        return replace(state, status=Status.too_few_rows)
-    return state

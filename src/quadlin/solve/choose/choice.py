@@ -42,7 +42,7 @@ def fit_choosing(
     surveyed = survey(rows) if surveyed is None else surveyed
     automatic, options = plan.automatic, plan.options
     if automatic:
-        units, n_rows = plan.units(surveyed), surveyed.tally.counting
+        units, n_rows = plan.make_units(surveyed.features, surveyed.target), surveyed.tally.counting
         given = None if automatic.rank else options.rank
         small = fits(units, options, given)
         small = small or (not given and few_enough(rows, units, options, n_rows))

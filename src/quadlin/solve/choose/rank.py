@@ -12,9 +12,10 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.fits.grid import Path, squared_errors
 from quadlin.solve.lowrank.exact import Alpha
+from quadlin.solve.lowrank.gauss_newton import smallest_loss
 from quadlin.solve.lowrank.row_hash import content_keys, row_hash
 from quadlin.solve.lowrank.tangent import Coordinates
-from quadlin.solve.lowrank.types import Options, smallest_loss
+from quadlin.solve.lowrank.types import Options
 
 FOLDS = 5  # the first is the test set of a fit to the others
 FEW_ROWS = 5000  # most rows for which each fold is a test set: a single one would be too small

@@ -84,8 +84,9 @@ class LowRankPart:
         """Fit rows, and return the model in the given units."""
         search, surveyed = None, survey(rows)
         if plan.automatic.alpha and surveyed.target.var[0] > 0:
-            search = search_of(rows, plan.units(surveyed), plan, surveyed)
-            search.thorough = False  # the result is only a start for pairs and L together
+            of_rows = plan.make_units(surveyed.features, surveyed.target)
+            search = search_of(rows, of_rows, plan, surveyed)
+            search.thorough = False  # it is a start for pairs and L together
         state, chosen = fit_choosing(rows, plan, surveyed=surveyed, search=search)
         return cls(in_units(finished(state).model, state.units, units), chosen.alpha)
 

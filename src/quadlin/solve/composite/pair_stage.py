@@ -173,8 +173,9 @@ class PairStage:
 def first_stage(
     plan: Plan, request: PairRequest, rows: Rows, surveyed: Survey, search: bool = True
 ) -> tuple[PairStage, PairOutcome | None]:
-    """Search for pairs with a linear model before any rank is tried, unless `search` is false."""
-    stage = PairStage(plan, request, rows, surveyed, plan.units(surveyed))
+    """Look for pairs beside a linear model, before any rank is tried, unless told not to."""
+    units = plan.make_units(surveyed.features, surveyed.target)
+    stage = PairStage(plan, request, rows, surveyed, units)
     searches = search and plan.automatic.rank and request.given is None
     if not (searches and stage.possible and len(plan.make_units.names) <= MOST_FEATURES):
         return stage, None

@@ -16,7 +16,7 @@ from quadlin.core.model import (
     to_raw,
     with_rank,
 )
-from quadlin.core.moments import Moments, Survey, survey
+from quadlin.core.moments import Moments, Survey, Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.lowrank.column_descent import fit_by_columns
@@ -144,10 +144,10 @@ def fit_table(
     more.
     """
     surveyed = survey(rows) if surveyed is None else surveyed
-    hosted = rows.engine.hosted()
-    if hosted is not None:
-        return _fit_on_host(replace(rows, engine=hosted), plan, warm, on_step, surveyed)
-    units, weight = plan.units(surveyed), surveyed.features.weight
+    if rows.engine.hosted is not None:
+        rows = replace(rows, engine=rows.engine.hosted)
+        return _fit_on_host(rows, plan, warm, on_step, surveyed)
+    units, weight = plan.make_units(surveyed.features, surveyed.target), surveyed.features.weight
     start = warm_start(warm, units, plan.options)
     state = _fit_in_units(rows, units, plan, start, on_step, surveyed)
     for share in LEAST_PENALTIES if plan.options.polish else ():
@@ -238,6 +238,15 @@ def fit_state(
     white = open_to(units.scale == 0, white)
     moments = (surveyed.features, surveyed.target)
     return FitState(model, units, *moments, solution.history, solution.status, white)
+
+
+def with_row_count(state: FitState, tally: Tally, options: Options) -> FitState:
+    """Return the state with the status `too_few_rows` where there are fewer than parameters."""
+    few = tally.counting < state.n_parameters(options) and not any(options.alpha)
+    unfinished = (Status.converged, Status.out_of_steps, Status.out_of_passes)
+    if few and state.status in unfinished:
+        return replace(state, status=Status.too_few_rows)
+    return state
 
 
 def open_to(constant: Array, white: Whitener) -> Whitener:

@@ -40,10 +40,10 @@ from quadlin.core.sums import ELEMENTS
 from quadlin.core.units import Units
 from quadlin.solve.fits.curvature import COSINES, Curvature, drawn
 from quadlin.solve.fits.sandwich import Laplace, sandwiched
-from quadlin.solve.lowrank.gauss_newton import Point
+from quadlin.solve.lowrank.gauss_newton import Point, smallest_loss
 from quadlin.solve.lowrank.levels import Fields, settled_steps
 from quadlin.solve.lowrank.tangent import Tangent
-from quadlin.solve.lowrank.types import Options, Problem, smallest_loss
+from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Whitener
 
 DENSE_LIMIT = 1500  # parameters up to which A is formed: about where draws become cheaper

@@ -35,7 +35,8 @@ from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.solve.choose.candidates import NEAR
 from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.fits.fit_state import FitState, OnState, fit_state
-from quadlin.solve.lowrank.driver import follow
+from quadlin.solve.lowrank.driver import follow, loss_unit
+from quadlin.solve.lowrank.gauss_newton import usual_curvature
 from quadlin.solve.lowrank.polish import polish
 from quadlin.solve.lowrank.types import (
     FIXED,
@@ -47,8 +48,6 @@ from quadlin.solve.lowrank.types import (
     Solution,
     Status,
     finished,
-    loss_unit,
-    usual_curvature,
 )
 from quadlin.solve.lowrank.whitening import Identity, Whitener, whitener
 

@@ -51,7 +51,8 @@ def fit_logistic(
     next fit.
     """
     surveyed = survey(rows) if surveyed is None else surveyed
-    units, options, automatic = plan.units(surveyed), plan.options, plan.automatic
+    units = plan.make_units(surveyed.features, surveyed.target)
+    options, automatic = plan.options, plan.automatic
     if options.loss == "poisson" and units.target.power:
         units = replace(units, target=with_deviance(rows, units, options, plan.seed))
     fit = LogisticFit(rows, units, plan.make_units, surveyed, plan.seed, options.loss)

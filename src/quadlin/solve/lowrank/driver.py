@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from quadlin.core.model import Model, constant_model, in_dtype, tied
+from quadlin.core.units import Units
 from quadlin.solve.lowrank.tangent import orthonormalised
 from quadlin.solve.lowrank.types import Problem, Record, Solution, Status
 
@@ -23,6 +24,14 @@ class Iterate:
         return model if self.orthonormal else orthonormalised(model)
 
 
+def loss_unit(loss: str, units: Units) -> float:
+    """Return the factor from a mean loss of standardised targets to that of the history.
+
+    That is the mean squared error in the user's units, or half the deviance (for labels, log-loss).
+    """
+    return units.target.scale**2 if loss == "squared" else 0.5
+
+
 Method = Generator[Iterate, None, Status]  # yields iterates and returns how it ended
 
 
@@ -39,7 +48,7 @@ def follow(
     called with the solution so far, and stops the fit by returning True.
     """
     units, options, rows = problem.units, problem.options, problem.rows
-    unit = problem.loss_unit
+    unit = loss_unit(options.loss, units)
     constant = constant_model(units, options.rank, units.target.centre)
     model = tied(constant, units, options.fit_linear, options.fit_intercept)
     best = Iterate(model, units.target.power)

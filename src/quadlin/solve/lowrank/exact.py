@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from quadlin.core.arrays import Array, diagonal, is_numpy, lead, namespace, solved
-from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive, folded
 from quadlin.core.model import Model
@@ -53,7 +52,7 @@ class Normal(Additive):
 
 def dense(chunk: Chunk, units: Units) -> Array:
     """Return standardised rows as a dense array, in float64."""
-    Z = Block(chunk.X, units).toarray()
+    Z = units.standardised(chunk.X)
     xp = namespace(Z)
     return xp.astype(Z, xp.float64)
 

@@ -13,13 +13,16 @@ from dataclasses import dataclass, replace
 from math import inf, sqrt
 
 from quadlin.core.arrays import Array, namespace
+from quadlin.core.losses import curvature
 from quadlin.core.model import Model, in_dtype
 from quadlin.core.sums import Sums
+from quadlin.core.units import Units
 from quadlin.solve.lowrank.krylov import conjugate_gradients
 from quadlin.solve.lowrank.tangent import Coordinates, Tangent, truncated
-from quadlin.solve.lowrank.types import Problem, usual_curvature
+from quadlin.solve.lowrank.types import Problem
 from quadlin.solve.lowrank.whitening import Whitener, in_float64
 
+EXACT = 1e-20  # of the loss of the constant model: a smaller loss counts as zero
 BACKTRACKS = (1.0, 0.3, 0.1, 0.03)
 LOST = 1e-4  # of a prediction: the rounding error of terms that tie b or w to M
 LOOSE_TOL = 0.5  # a step solves its equations at least to this fraction of its gradient
@@ -33,6 +36,19 @@ WITHIN = 0.01  # of the gain that ends a fit: what remains after them
 SEPARATED = (
     5e-3  # of the deviance of a constant: with less, it would fall to zero without a penalty
 )
+
+
+def smallest_loss(units: Units) -> float:
+    """Return the smallest loss that is not rounding."""
+    return max(EXACT, 64 * units.eps**2)
+
+
+def usual_curvature(loss: str, units: Units) -> float:
+    """Return half the curvature of the loss at the best constant, for a row of average weight."""
+    if loss == "squared":
+        return 1.0
+    xp = namespace(units.scale)
+    return float(curvature(xp.asarray(units.target.centre, dtype=xp.float64), loss))
 
 
 @dataclass(frozen=True)
@@ -86,10 +102,6 @@ class GaussNewton:
         ridge = self.coordinates.ridge_curvature(steps, sums.weight)
         return self.coordinates.gradient(sums, p.U, steps.E, ridge)
 
-    def preconditioned(self, p: Point, h: Tangent) -> Tangent:
-        """Return approximately the inverse of the curvature times h."""
-        return self.coordinates.preconditioned(p.U, h, p.sums.weight)
-
     def direction(
         self,
         p: Point,
@@ -112,7 +124,7 @@ class GaussNewton:
             Tangent.dot,
             tol,
             cap,
-            lambda h: self.preconditioned(p, h),
+            lambda h: self.coordinates.preconditioned(p.U, h, p.sums.weight),
             max(self.unit * damping, 16 * float(namespace(p.U).finfo(p.U.dtype).eps)),
             goal=goal,
         )
@@ -184,10 +196,6 @@ class Ends:
             return cls(gain, gain, rounding, 0)
         least = max((WITHIN * gain) ** 2, task.units.eps)
         return cls(gain, min(gain, least), rounding, CLOSING_STEPS)
-
-    def reached(self, gain: float) -> bool:
-        """Return whether a fit ends if the next step promises a gain below `self.gain`."""
-        return gain <= self.least or self.steps == 0
 
     def after_closing(self) -> "Ends":
         """Return the ends after a closing step."""

@@ -9,8 +9,9 @@ from quadlin.core.sums import Sums
 from quadlin.solve.lowrank import moment_estimates as mes
 from quadlin.solve.lowrank import step_length
 from quadlin.solve.lowrank.driver import Iterate, Method
+from quadlin.solve.lowrank.gauss_newton import smallest_loss
 from quadlin.solve.lowrank.tangent import Coordinates
-from quadlin.solve.lowrank.types import Problem, Status, smallest_loss
+from quadlin.solve.lowrank.types import Problem, Status
 from quadlin.solve.lowrank.whitening import Identity
 
 DIVERGED = 100.0  # times the loss of the constant model

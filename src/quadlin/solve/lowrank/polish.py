@@ -23,11 +23,12 @@ from quadlin.solve.lowrank.gauss_newton import (
     Point,
     precise,
     precision,
+    smallest_loss,
 )
 from quadlin.solve.lowrank.moment_sequence import moment_sequence
 from quadlin.solve.lowrank.restarts import FEW, best_start
 from quadlin.solve.lowrank.tangent import mean_of_quadratic
-from quadlin.solve.lowrank.types import Options, Problem, Solution, Status, smallest_loss
+from quadlin.solve.lowrank.types import Options, Problem, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened, whitener
 
 OnStep = Callable[[Solution], bool] | None
@@ -123,12 +124,15 @@ def refined(
     damping, (tol, cap) = 0.0, (NEAR_TOL, NEAR_CAP) if near else (LOOSE_TOL, FIRST_CAP)
     seen: list[float] = []
     while rows.counter.count < budget:
-        g = task.gradient(p)
-        promised = g.dot(task.preconditioned(p, g)) / task.unit
         if task.separates(p):
             return p, Status.separated, False
+        if p.objective <= rounding:
+            return p, Status.converged, False
+        g = task.gradient(p)
+        towards = task.coordinates.preconditioned(p.U, g, p.sums.weight)
+        promised = g.dot(towards) / task.unit
         closing = promised <= ends.gain * p.objective
-        if p.objective <= rounding or (closing and ends.reached(promised / p.objective)):
+        if closing and (ends.steps == 0 or promised / p.objective <= ends.least):
             return p, Status.converged, False
         if p.objective <= HARDLY * rounding and promised <= HALF * p.objective:
             return p, Status.converged, False  # only rounding remains

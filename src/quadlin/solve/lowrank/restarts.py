@@ -5,6 +5,7 @@ negative signs, without reading the rows again.
 """
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -93,8 +94,8 @@ def _raced(
 def _after_steps(
     landscape: Landscape, tries: list[SignedFactors], steps: int, gain: float = GAIN
 ) -> list[SignedFactors]:
-    """Return the points that some steps from each reach, the best first."""
-    return sorted(descended(landscape, tries, steps, gain), key=lambda f: f.loss)
+    """Return where some steps from each lead, the best first."""
+    return sorted(descended(landscape, tries, steps, gain), key=attrgetter("loss"))
 
 
 def products_of(rows: Rows, units: Units) -> np.ndarray:

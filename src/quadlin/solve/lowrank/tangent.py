@@ -12,7 +12,7 @@ from quadlin.core.model import Model, Steps, tied
 from quadlin.core.sums import Sums
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.types import Options
-from quadlin.solve.lowrank.whitening import NO_RIDGES, Ridges, Whitener
+from quadlin.solve.lowrank.whitening import Whitener
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class TiedParts:
     nu: Array  # (d,), in whitened units
     fit_linear: bool
     fit_intercept: bool
-    ridges: Ridges = NO_RIDGES
+    variance: float = 1.0  # of whitened features, 1/(1 + a₁)
+    stiffness: float = 1.0  # the factor of 2|D|², (1 + a₂)/(1 + a₁)²
 
     def inverse(self, U: Array, v: Array, G: Array) -> tuple[Array, Array]:
         """Return the inverse of the curvature times (v (d, m), G (d, m, k)).
@@ -46,7 +47,7 @@ class TiedParts:
         if not self.fit_intercept:  # m = b·v + B·G
             b = float(self.fit_linear) * nu[:, None]
             sign = -1.0 if self.fit_linear else 1.0
-            trace = self.ridges.variance * U
+            trace = self.variance * U
             B = 2 * (trace + sign * nu[:, None] * (nu @ U))[:, None, :]
             Y = self._of_products(U, nu, B)
             m = xp.sum(b * v, axis=0) + xp.sum(B * X, axis=(0, 2))
@@ -60,11 +61,11 @@ class TiedParts:
         With N G = Dν and A that of 2|D|², it is A⁻¹ − A⁻¹Nᵀ(¼I + N A⁻¹Nᵀ)⁻¹N A⁻¹; N A⁻¹Nᵀ is a
         multiple of I outside the span of U and ν.
         """
-        X = without_ties(U, G) / self.ridges.stiffness
+        X = without_ties(U, G) / self.stiffness
         if self.fit_linear:
             return X
         xp, k = namespace(U), U.shape[1]
-        nu = (self.ridges.variance / self.ridges.stiffness) ** 0.5 * nu
+        nu = (self.variance / self.stiffness) ** 0.5 * nu
         a = nu @ U
         rest = nu - U @ a
         rest = rest - U @ (rest @ U)  # again, to remove rounding errors
@@ -198,11 +199,12 @@ class Coordinates:
         If the `weight` of the rows is given, it includes the ridge, divided by that weight.
         """
         first, second = (0.0, 0.0) if weight is None else self.options.alpha
-        ridges = Ridges(first / (weight or 1.0), second / (weight or 1.0))
+        variance = 1 / (1 + first / (weight or 1.0))
+        stiffness = (1 + second / (weight or 1.0)) * variance**2
         parts = (self.options.fit_linear, self.options.fit_intercept)
         if all(parts):
-            return Tangent(h.c, h.v, without_ties(U, h.G) / ridges.stiffness)
-        tied_parts = TiedParts(self.whitened_mean, *parts, ridges)
+            return Tangent(h.c, h.v, without_ties(U, h.G) / stiffness)
+        tied_parts = TiedParts(self.whitened_mean, *parts, variance, stiffness)
         return Tangent(h.c, *tied_parts.inverse(U, h.v, h.G))
 
     def steps(self, model: Model, U: Array, t: Tangent) -> Steps:

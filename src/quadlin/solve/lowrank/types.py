@@ -6,17 +6,14 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from quadlin.core.arrays import Array, namespace
-from quadlin.core.losses import curvature
+from quadlin.core.arrays import Array
 from quadlin.core.messages import Message, Phrase
 from quadlin.core.model import Model, Steps, degrees_of_freedom
-from quadlin.core.moments import Survey
 from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, change_sums, residual_sums
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.lowrank import step_length
 
-EXACT = 1e-20  # of the loss of the constant model: a smaller loss counts as zero
 NO_NOISE = 1e-10  # of the variance of the target: a smaller loss is rounding
 
 
@@ -160,10 +157,6 @@ class Plan:
         """Return the plan with a given rank."""
         return replace(self.having(rank=rank), automatic=Automatic(False, self.automatic.alpha))
 
-    def units(self, surveyed: Survey) -> Units:
-        """Return the units for rows of these moments."""
-        return self.make_units(surveyed.features, surveyed.target)
-
 
 @dataclass(frozen=True)
 class Solution:
@@ -173,27 +166,6 @@ class Solution:
     units: Units
     status: Status
     history: tuple[Record, ...]
-
-
-def loss_unit(loss: str, units: Units) -> float:
-    """Return the factor from a mean loss of standardised targets to that of the history.
-
-    That is the mean squared error in the user's units, or half the deviance (for labels, log-loss).
-    """
-    return units.target.scale**2 if loss == "squared" else 0.5
-
-
-def smallest_loss(units: Units) -> float:
-    """Return the smallest loss that is not rounding."""
-    return max(EXACT, 64 * units.eps**2)
-
-
-def usual_curvature(loss: str, units: Units) -> float:
-    """Return half the curvature of the loss at the best constant, for a row of average weight."""
-    if loss == "squared":
-        return 1.0
-    xp = namespace(units.scale)
-    return float(curvature(xp.asarray(units.target.centre, dtype=xp.float64), loss))
 
 
 @dataclass(frozen=True)
@@ -220,11 +192,6 @@ class Problem:
         if self.options.loss == "squared":
             return self.rows.reduce(change_sums, *params)
         return self.rows.reduce(change_sums, *params, model, self.options.loss)
-
-    @property
-    def loss_unit(self) -> float:
-        """Return the factor from the objective of standardised targets to that of the history."""
-        return loss_unit(self.options.loss, self.units)
 
     def gram(self, family: step_length.Family) -> step_length.Gram:
         """Return the products of the predictions of a family: one pass."""

@@ -38,9 +38,7 @@ class Identity:
         """Return B Q."""
         return self.size * Q
 
-    def transpose(self, Q: Array) -> Array:
-        """Return Bᵀ Q."""
-        return self.size * Q
+    transpose = apply  # B is symmetric
 
     def inverse(self, Q: Array) -> Array:
         """Return B⁻¹ Q."""
@@ -59,9 +57,7 @@ class Full:
         """Return B Q."""
         return self.V @ _scaled(1 / self.size, self.V.T @ Q)
 
-    def transpose(self, Q: Array) -> Array:
-        """Return Bᵀ Q."""
-        return self.apply(Q)
+    transpose = apply  # B is symmetric
 
     def inverse(self, Q: Array) -> Array:
         """Return B⁻¹ Q."""
@@ -107,27 +103,6 @@ def in_float64(white: Whitener) -> Whitener:
     if isinstance(white, LowRank):
         return replace(white, P=orthonormal(white.P))
     return replace(white, V=orthonormal(white.V))
-
-
-@dataclass(frozen=True)
-class Ridges:
-    """The ridges a₁ of a whitener and a₂ of M, and the curvature that results."""
-
-    whitened: float = 0.0
-    of_products: float = 0.0
-
-    @property
-    def variance(self) -> float:
-        """Return the variance of whitened features."""
-        return 1 / (1 + self.whitened)
-
-    @property
-    def stiffness(self) -> float:
-        """Return the factor of 2|D|²."""
-        return (1 + self.of_products) * self.variance**2
-
-
-NO_RIDGES = Ridges()
 
 
 @dataclass(frozen=True)
