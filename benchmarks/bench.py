@@ -120,12 +120,12 @@ def cluster_gain(n=200_000, d=200, walks=10):
             blocks = (da.from_array(X, chunks=(n // 4, -1)), da.from_array(X[:, 0], chunks=n // 4))
             source = open_source(blocks[0].persist(), target=blocks[1].persist())
             held = Rows(engine_for(source, client))
-            survey(held)
+            held.reduce(survey)
             taken, used = [], []
             for _ in range(walks):
                 before = client.run(time.process_time)
                 start, here = time.perf_counter(), time.process_time()
-                survey(held)
+                held.reduce(survey)
                 taken.append(time.perf_counter() - start)
                 here = time.process_time() - here
                 after = client.run(time.process_time)

@@ -50,10 +50,10 @@ def main():
     )
     with local as cluster, Client(cluster) as client:
         few = Rows(engine_for(MemorySource(X[:100], y[:100]), client))
-        survey(few)
+        few.reduce(survey)
         start = time.perf_counter()
         for _ in range(20):
-            survey(few)
+            few.reduce(survey)
         print(f"overhead of a pass: {1e3 * (time.perf_counter() - start) / 20:.0f} ms")
         blocks = {0: -(-options.rows // (4 * options.workers)), 1: -1}
         rows, target = da.from_array(X, chunks=(blocks[0], -1)), da.from_array(y, chunks=blocks[0])

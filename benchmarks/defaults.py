@@ -382,7 +382,7 @@ def oracle_error(X, y, X_test, y_test):
     """Return the best error on the test rows, and the rank and penalties that have it."""
     n, d = X.shape
     source = Rows.of(MemorySource(X, y))
-    moments = survey(source)
+    moments = source.reduce(survey)
     units = UnitsMaker("auto", True, X.dtype, [str(j) for j in range(d)])(
         moments.features, moments.target
     )

@@ -28,7 +28,7 @@ from quadlin.solve.lowrank.types import Options
 def from_scratch(X, y, k, seed):
     """Fit all rows without samples; return the passes."""
     source = Rows.of(MemorySource(X, y))
-    surveyed = survey(source)
+    surveyed = source.reduce(survey)
     names = [str(j) for j in range(X.shape[1])]
     units = UnitsMaker("auto", True, X.dtype, names)(surveyed.features, surveyed.target)
     rng = np.random.default_rng(seed)

@@ -189,7 +189,9 @@ def test_parts_without_rows_and_what_parts_leave_out_are_counted(tmp_path):
     for number, rows in enumerate([table.slice(0, 1), table.slice(1, 1), table.slice(2)]):
         pyarrow.parquet.write_table(rows, tmp_path / f"{number}.parquet")
     source = open_source(tmp_path, target="y", missing="drop")
-    serial, threaded = survey(Rows.of(source)), survey(Rows(engine_for(source, 3)))
+    serial, threaded = (
+        rows.reduce(survey) for rows in (Rows.of(source), Rows(engine_for(source, 3)))
+    )
     assert threaded.tally == serial.tally
     assert source.dropped == 1
     np.testing.assert_allclose(threaded.features.var, serial.features.var)
@@ -283,7 +285,7 @@ def test_a_chunk_that_raises_is_named(client):
 
     with pytest.raises(ChunkError, match=r"Part \d of the rows \(\d+ rows\).*by zero"):
         rows.reduce(raises)
-    assert survey(rows).tally.rows == 3000  # and the cluster goes on
+    assert rows.reduce(survey).tally.rows == 3000  # and the cluster goes on
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -291,13 +293,13 @@ def test_a_worker_that_dies_changes_nothing(client, tmp_path):
     np.save(tmp_path / "X.npy", DATA.X)
     source = open_source(tmp_path / "X.npy", target=DATA.y)
     rows = Rows(engine_for(source, client))
-    expected = survey(Rows.of(MemorySource(DATA.X, DATA.y)))
-    assert survey(rows).tally == expected.tally
+    expected = Rows.of(MemorySource(DATA.X, DATA.y)).reduce(survey)
+    assert rows.reduce(survey).tally == expected.tally
     victim = next(iter(client.run(os.getpid).values()))
     killer = threading.Timer(0.05, os.kill, (victim, signal.SIGKILL))
     killer.start()
     for _ in range(20):  # some before, some during, some after
-        got = survey(rows)
+        got = rows.reduce(survey)
         np.testing.assert_allclose(got.features.var, expected.features.var, rtol=1e-12)
     killer.join()
     assert victim not in client.run(os.getpid).values()

@@ -59,7 +59,7 @@ class TableSummary:
     def of(cls, source: Source) -> "TableSummary":
         """Take two passes over the rows, and a third where features are few."""
         rows = Rows.of(source)
-        surveyed = survey(rows)
+        surveyed = rows.reduce(survey)
         make = UnitsMaker("auto", True, source.dtype, list(source.names), source.fields)
         units = make(surveyed.features, surveyed.target)
         energy = correlation_energy(rows, units, np.random.default_rng(0))

@@ -107,6 +107,9 @@ class Threads(Engine):
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks."""
         parts = self.source.parts(part_count(self.source))
+        if len(parts) == 1:
+            with one_blas_thread():
+                return folded(fn, parts[0], params, per_row)[0]
         shares = [None] * len(parts)
         if per_row is not None:
             if self._heights is None:
@@ -162,7 +165,7 @@ def folded(
     if takes_wide_blocks(fn) and hasattr(chunks, "in_wide_blocks"):
         chunks = chunks.in_wide_blocks()
     for chunk in chunks:
-        start, stop = stop, stop + height(chunk)
+        start, stop = stop, stop + int(chunk.X.shape[0])
         item = chunk if per_row is None else (chunk, per_row[start:stop])
         value = fn(item, *params)
         total = value if total is None else total + value  # type: ignore[operator]

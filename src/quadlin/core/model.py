@@ -1,13 +1,12 @@
 r"""The model in standardised units, its changes, its predictions, and the user's units."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from quadlin.core.arrays import (
     Array,
     diagonal,
     lead,
-    mapped,
     namespace,
     orthonormal,
     remembered,
@@ -170,11 +169,13 @@ def _in_float64(parts: T) -> T:
 
 def in_dtype(parts: T, dtype: Any) -> T:
     """Return a model, units or a whitener with every array in a dtype."""
-
-    def cast(a: Any) -> Any:
-        return namespace(a).astype(a, dtype, copy=False) if hasattr(a, "__dlpack__") else a
-
-    return mapped(cast, parts)  # type: ignore[no-any-return]
+    arrays = {f.name: getattr(parts, f.name) for f in fields(parts)}
+    cast = {
+        name: namespace(a).astype(a, dtype, copy=False)
+        for name, a in arrays.items()
+        if hasattr(a, "__dlpack__")
+    }
+    return replace(parts, **cast)
 
 
 def in_units(model: Model, old: Units, new: Units) -> Model:

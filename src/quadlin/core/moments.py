@@ -244,20 +244,15 @@ class Survey(Additive):
 
 
 @in_wide_blocks
-def surveyed(chunk: Chunk) -> Survey:
-    """Survey one chunk."""
+def survey(chunk: Chunk) -> Survey:
+    """Survey one chunk; `rows.reduce(survey)` is the survey of all rows."""
     X, y, weight = chunk.X, chunk.y[:, None], chunk.weight
     return Survey(Moments.of(X, weight), Moments.of(y, weight), Tally.of(chunk))
 
 
-def survey(rows: Rows) -> Survey:
-    """Return the survey of all rows: one pass."""
-    return rows.reduce(surveyed)
-
-
 def moments_of(rows: Rows) -> tuple[Moments, Moments]:
     """Return the moments of the features and of the target: one pass."""
-    total = survey(rows)
+    total = rows.reduce(survey)
     return total.features, total.target
 
 

@@ -53,12 +53,6 @@ def changes_asked(steps: Steps, units: Units) -> Asked:
     return Asked(steps.columns(), response)
 
 
-def standardised_target(chunk: Chunk, units: Units) -> Array:
-    """Return (y − mean)/scale in the dtype of the model, subtracted in the dtype of y."""
-    xp = namespace(chunk.y)
-    return xp.astype((chunk.y - units.target.mean) / units.target.scale, units.scale.dtype)
-
-
 @in_wide_blocks
 def residual_sums(
     chunk: Chunk,
@@ -72,7 +66,7 @@ def residual_sums(
 
     `squares=False` leaves P2 out, where no feature needs it.
     """
-    asked, y = residuals_asked(model, Q), standardised_target(chunk, units)
+    asked, y = residuals_asked(model, Q), units.standardised_target(chunk.y)
     Y, predicted = asked.columns, asked.response
     left_out = predicted.assembly.left_out
     if loss == "squared":

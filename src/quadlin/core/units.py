@@ -70,6 +70,11 @@ class Units:
         x = X.toarray() if issparse(X) else X
         return (xp.astype(x, scale.dtype, copy=False) - mean) * scale - rest
 
+    def standardised_target(self, y: Array) -> Array:
+        """Return (y − mean)/scale in the dtype of the units, subtracted in the dtype of y."""
+        standardised = (y - self.target.mean) / self.target.scale
+        return namespace(y).astype(standardised, self.scale.dtype)
+
     @property
     def tau(self) -> Array:
         """Return τ = φ − 1 − κ²."""

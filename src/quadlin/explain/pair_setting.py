@@ -56,7 +56,7 @@ class PairSetting:
         for left_out in range(cv):
             train = rows.reweighted((part != left_out).astype(float))
             test = rows.reweighted((part == left_out).astype(float))
-            search = self.search(train, survey(train), "the rows of a fold")
+            search = self.search(train, train.reduce(survey), "the rows of a fold")
             fit = search.run(most)
             scale = search.units.target.scale**2
             for m in range(len(loss)):

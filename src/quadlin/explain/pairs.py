@@ -134,7 +134,7 @@ def find_pairs(
     make_units = UnitsMaker(diagonal, True, source.dtype, source.names, groups)
     excluded = excluded_among(exclude, source)
     setting = PairSetting(source, groups, make_units, hierarchy, excluded)
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     most = None if max_pairs == "auto" else int(max_pairs)
     if test_on is None:
         search = setting.search(rows, surveyed, "X")
@@ -146,10 +146,10 @@ def find_pairs(
         return replace(report, validated=validated)
     first = first_half(surveyed.tally.rows).astype(float)
     half, other = rows.reweighted(first), rows.reweighted(1 - first)
-    surveyed = survey(half)
+    surveyed = half.reduce(survey)
     search = setting.search(half, surveyed, "the half of X that is searched")
     fit = search.run(most)
-    test = setting.search(other, survey(other), "the half of X for the tests", fit)
+    test = setting.search(other, other.reduce(survey), "the half of X for the tests", fit)
     tested = test, test.tested(fit.i, fit.j)
     return report_of(source.names, search, fit, surveyed.tally.counting, tested)
 

@@ -59,7 +59,7 @@ def row_findings(rows: Rows, state: FitState, options: Options, seed: int) -> Ro
 
 def _were_fitted(rows: Rows, state: FitState) -> bool:
     """Tell whether rows have the extremes of those of the fit, which do not depend on weights."""
-    features, of_fit = survey(rows).features, state.features
+    features, of_fit = rows.reduce(survey).features, state.features
     pairs = ((features.low, of_fit.low), (features.high, of_fit.high))
     return all(b is None or np.array_equal(to_numpy(a), to_numpy(b)) for a, b in pairs)
 

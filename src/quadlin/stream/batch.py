@@ -12,7 +12,7 @@ from quadlin.core.losses import value_and_slope
 from quadlin.core.model import Model, in_units, predict, tied
 from quadlin.core.moments import Moments, moments_of
 from quadlin.core.rows import Rows
-from quadlin.core.sums import Sums, residual_sums, standardised_target
+from quadlin.core.sums import Sums, residual_sums
 from quadlin.core.units import Units, UnitsMaker, watchful_scale
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank import moment_estimates as mes
@@ -66,7 +66,7 @@ class Pending(Additive):
 def rise_of(chunk: Chunk, model: Model, before: Model, units: Units, loss: str = "squared") -> Rise:
     """Compare two models on the rows of a chunk."""
     xp = namespace(model.U)
-    block, y = Block(chunk.X, units), standardised_target(chunk, units)
+    block, y = Block(chunk.X, units), units.standardised_target(chunk.y)
     f, f0 = (xp.astype(predict(m, block), xp.float64) for m in (model, before))
     y = xp.astype(y, xp.float64)
     omega = xp.ones_like(f) if chunk.weight is None else xp.astype(chunk.weight, xp.float64)

@@ -43,7 +43,7 @@ def first_with_pairs(rows: Rows, plan: Plan, request: PairRequest) -> tuple[FitS
     If all parameters fit into a matrix, the state has a regression that continues with the pairs.
     Otherwise later steps continue with M as a whole.
     """
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     if plan.options.loss == "logistic":
         labels = LabelPairs(plan, request, rows, surveyed).fitted(constant=False)
         return _begun(labels.state, labels.options, plan)

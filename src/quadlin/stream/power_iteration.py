@@ -15,7 +15,7 @@ import numpy as np
 from quadlin.core.arrays import Array, lead, namespace, orthonormal
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, constant_model, in_units, tied
-from quadlin.core.moments import Moments, surveyed
+from quadlin.core.moments import Moments, survey
 from quadlin.core.sums import Sums
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.fits.fit_state import FitState
@@ -84,7 +84,7 @@ def constant_state(
     state: FitState | None, chunk: Chunk, options: Options, make_units: UnitsMaker
 ) -> FitState:
     """Return the constant model of the rows so far, with their moments."""
-    new = surveyed(chunk)
+    new = survey(chunk)
     features, target = new.features, new.target
     if state is not None:
         features, target = state.features + features, state.target + target

@@ -15,7 +15,6 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.losses import value_and_slope
 from quadlin.core.model import Model, predict
-from quadlin.core.sums import standardised_target
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.row_hash import row_hash
 from quadlin.solve.lowrank.sample import stacked
@@ -146,7 +145,7 @@ class RowSample:
     def _loss(self, model: Model, state: FitState, loss: str) -> float:
         rows, xp = self._rows, namespace(model.U)
         f = xp.astype(predict(model, Block(rows.X, state.units)), xp.float64)
-        y = xp.astype(standardised_target(rows, state.units), xp.float64)
+        y = xp.astype(state.units.standardised_target(rows.y), xp.float64)
         total = float(xp.astype(rows.weight, xp.float64) @ value_and_slope(loss, f, y)[0])
         return total if np.isfinite(total) else np.inf
 

@@ -21,7 +21,6 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
 from quadlin.core.losses import curvature, mean_of
 from quadlin.core.model import Model, predict, tied
-from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.types import Options
 
@@ -79,7 +78,7 @@ def flatness_of(chunk: Chunk, model: Model, units: Units, loss: str) -> Flatness
     xp = namespace(model.U)
     f = xp.astype(predict(model, Block(chunk.X, units)), xp.float64)
     omega = xp.ones_like(f) if chunk.weight is None else xp.astype(chunk.weight, xp.float64)
-    y = xp.astype(standardised_target(chunk, units), xp.float64)
+    y = xp.astype(units.standardised_target(chunk.y), xp.float64)
     h, r = omega * curvature(f, loss), omega * (mean_of(loss, f) - y)
     return Flatness(
         float(xp.sum(h)), float(h @ f), float(h @ (f * f)), float(xp.sum(r)), float(r @ f)

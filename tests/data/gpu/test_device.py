@@ -15,7 +15,7 @@ from quadlin.core.arrays import mapped
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Serial
 from quadlin.core.model import Steps
-from quadlin.core.moments import survey, surveyed
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import UnitsMaker
@@ -53,7 +53,7 @@ def test_every_pass_says_on_a_device_what_it_says_here(dtype, weighted, limit, m
     monkeypatch.setattr(device, "STAGE_BYTES", 100 * D * np.dtype(dtype).itemsize)
     source, rng = table(dtype, weighted), np.random.default_rng(1)
     here, there = Rows.of(source), Rows(OnDevice(source, "cpu", 1, limit))
-    about = survey(here)
+    about = here.reduce(survey)
     units = UnitsMaker("auto", True, np.dtype(dtype), [f"x{i}" for i in range(D)], (), True)(
         about.features, about.target
     )
@@ -64,7 +64,7 @@ def test_every_pass_says_on_a_device_what_it_says_here(dtype, weighted, limit, m
     steps = Steps(model.U, H, w, np.ones(2, dtype))
     models = family(model, (H[:, 0], w[:, 0]), model, units, True, True)
     asked = [
-        (surveyed,),
+        (survey,),
         (residual_sums, model, units),
         (change_sums, steps, units, True),
         (gram, models, units),
@@ -87,7 +87,7 @@ def test_rows_of_any_strides_and_read_only_ones_are_copied_as_they_are():
     X = np.arange(24.0).reshape(6, 4)[::-1, ::-2]
     X.flags.writeable = False
     rows = Rows(OnDevice(MemorySource(X, np.ones(6)), "cpu", 1, ALL))
-    np.testing.assert_array_equal(survey(rows).features.mean, X.mean(axis=0))
+    np.testing.assert_array_equal(rows.reduce(survey).features.mean, X.mean(axis=0))
 
 
 def test_what_does_not_know_rows_by_their_products_alone_is_summed_here():
@@ -106,10 +106,10 @@ def test_a_sample_is_gathered_and_summed_on_the_device(n_rows, weighted):
     fewer = sample_of(few, 0.5, n_rows, 1)
     for some in (few, fewer):
         assert isinstance(some.engine, OnDevice)
-        there = survey(some)
+        there = some.reduce(survey)
         if n_rows is not None:
             assert "table" not in vars(some.engine.source)  # nothing was gathered here
-        here = survey(replace(some, engine=Serial(some.engine.source)))
+        here = replace(some, engine=Serial(some.engine.source)).reduce(survey)
         assert there.tally == here.tally
         np.testing.assert_allclose(there.features.phi, here.features.phi)
         np.testing.assert_allclose(there.target.mean, here.target.mean)

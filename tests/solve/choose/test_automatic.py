@@ -39,7 +39,7 @@ def search(evidence, left_out):
     """
     rng = np.random.default_rng(0)
     rows = Rows.of(MemorySource(rng.standard_normal((N, D)), rng.standard_normal(N)))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
 
     class Told(RankSearch):
@@ -176,7 +176,7 @@ def test_pairs_must_be_no_worse_than_a_rank(monkeypatch):
 
 def searched(X, y):
     rows = Rows.of(MemorySource(X, y))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
     return RankSearch(rows, units, Options(rank=0), len(y), float(len(y)), 0)
 
@@ -265,7 +265,7 @@ def test_a_linear_target_without_noise_is_not_searched_for_ranks(d):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((100, d))
     rows = Rows.of(MemorySource(X, X @ rng.standard_normal(d)))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
     linear = RankSearch(rows, units, Options(rank=0), 100, 100.0, 0)
     assert linear.best().rank == 0
@@ -278,7 +278,7 @@ def test_penalties_of_another_size_are_taken_where_rows_left_out_are_predicted_b
     X = rng.standard_t(3, (150, 8))
     y = X[:, 0] * X[:, 1] + X[:, 2] + rng.standard_t(3, 150)
     rows = Rows.of(MemorySource(X, y))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
     search = RankSearch(rows, units, Options(rank=0), 150, 150.0, 0)
     candidate = search.candidate(8)
@@ -350,7 +350,7 @@ def test_pairs_that_leave_nothing_of_low_rank_do_not_end_the_search():
 
 def search_of_rows(X, y):
     rows = Rows.of(MemorySource(X, y))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
     return RankSearch(rows, units, Options(rank=0), len(y), float(len(y)), 0)
 

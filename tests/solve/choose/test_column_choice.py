@@ -113,7 +113,7 @@ def test_no_candidate_is_swept_twice_or_for_next_to_nothing(monkeypatch):
 
 def parts_of(X, y, weight=None):
     rows = Rows.of(MemorySource(X, y, weight))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     maker = UnitsMaker("zero", True, X.dtype, [str(j) for j in range(X.shape[1])])
     return maker(surveyed.features, surveyed.target), surveyed.tally, rows
 

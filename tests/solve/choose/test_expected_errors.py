@@ -18,7 +18,7 @@ def problem(d, intercept=True, n=14):
     rng = np.random.default_rng(4)
     X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
     rows = Rows.of(MemorySource(X, y, np.linspace(0.2, 3, n)))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     units = UnitsMaker("auto", intercept, np.float64, None)(surveyed.features, surveyed.target)
     options = Options(rank=0, fit_intercept=intercept)
     return rows, units, tangent_gram(rows, units, options, np.eye(d))

@@ -59,7 +59,7 @@ def test_an_interrupted_choice_keeps_its_best_candidate():
 def test_ridge_regression_so_far_is_that_of_its_penalty():
     X, y = rows(300)
     all_rows = Rows.of(open_source(X, target=y))
-    surveyed = survey(all_rows)
+    surveyed = all_rows.reduce(survey)
     units = UnitsMaker("auto", True, np.dtype(float), [f"x{j}" for j in range(D)], (), True)(
         surveyed.features, surveyed.target
     )

@@ -30,7 +30,7 @@ def problem(n=14, d=3, weight=None, **options):
     rng = np.random.default_rng(4)
     X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
     rows = Rows.of(MemorySource(X, y, weight))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     make = UnitsMaker("auto", options.get("fit_intercept", True), np.float64, None)
     units = make(surveyed.features, surveyed.target)
     return rows, units, Options(rank=0, **options)
@@ -177,7 +177,7 @@ def wide_problem(n=3000, d=40, weight=None, extreme=False):
         X[::500] *= 30
         y[::500] = 30 * rng.standard_normal(len(y[::500]))
     rows = Rows.of(MemorySource(X, y, weight))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
     return rows, units
 

@@ -17,7 +17,7 @@ D = 30
 
 def search(X, y):
     rows = Rows.of(MemorySource(X, y))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     units = UnitsMaker("auto", True, np.float64, None)(surveyed.features, surveyed.target)
     return RankSearch(rows, units, Options(rank=0), len(y), float(len(y)), 0)
 

@@ -31,7 +31,7 @@ def counted(monkeypatch, owner, name):
 
 def made(X, y):
     rows = Rows.of(MemorySource(X, y))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     return rows, UnitsMaker("auto", True, X.dtype, None)(surveyed.features, surveyed.target)
 
 

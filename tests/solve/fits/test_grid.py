@@ -18,7 +18,7 @@ from quadlin.solve.lowrank.types import Options
 def cells_of(data, **options):
     rows = Rows.of(MemorySource(data.X, data.y))
     names = [f"x{j}" for j in range(data.X.shape[1])]
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     units = UnitsMaker("auto", True, data.X.dtype, names)(surveyed.features, surveyed.target)
     return Cells(rows, units, Options(rank=1, **options), surveyed, seed=0)
 

@@ -22,9 +22,9 @@ WEIGHT = RNG.integers(1, 3, 150).astype(float)
 
 def table_of():
     rows = Rows.of(MemorySource(X, CODES.astype(float), WEIGHT))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     make = UnitsMaker("auto", True, X.dtype, "abc", (), True, labels=True)
-    first = survey(Rows.of(MemorySource(X, (CODES == 0).astype(float), WEIGHT)))
+    first = Rows.of(MemorySource(X, (CODES == 0).astype(float), WEIGHT)).reduce(survey)
     units = make(surveyed.features, first.target)
     table = LabelTable.of(rows, units, Options(rank=0, loss="logistic"), "logistic")
     return ClassTable(table, CODES, 3, WEIGHT)

@@ -30,7 +30,7 @@ WEIGHT = RNG.integers(0, 3, 200).astype(float)  # rows of weight 0 are left out
 
 def table_of(loss, **options):
     rows = Rows.of(MemorySource(X, Y[loss], WEIGHT, block_rows=70))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     labels = {"labels": loss == "logistic", "counts": loss == "poisson"}
     make = UnitsMaker("auto", True, X.dtype, "abcd", (), True, **labels)
     units = make(surveyed.features, surveyed.target)
@@ -108,7 +108,7 @@ def test_the_least_squares_about_a_fit_is_that_of_passes(loss, rank):
 def test_labels_that_a_line_separates_have_finite_log_odds():
     y = (X[:, 0] > 0).astype(float)
     rows = Rows.of(MemorySource(X, y))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     make = UnitsMaker("auto", True, X.dtype, "abcd", (), True, labels=True)
     units = make(surveyed.features, surveyed.target)
     table = LabelTable.of(rows, units, Options(rank=0, loss="logistic"), "logistic")

@@ -21,7 +21,7 @@ from quadlin.solve.lowrank.types import Options
 def left_out(X, y, alpha, weight=None):
     """Return the deviance of each row of logistic regression when it is left out."""
     rows = Rows.of(MemorySource(X, y, weight))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     make_units = UnitsMaker("auto", True, np.float64, None, labels=True)
     units = make_units(surveyed.features, surveyed.target)
     options = Options(rank=0, alpha=(alpha, alpha), loss="logistic")

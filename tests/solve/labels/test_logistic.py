@@ -30,7 +30,7 @@ def problem(**options):
     options = {"fit_linear": True, "fit_intercept": True, **options}
     parts = (options["fit_intercept"], X.dtype, "abcd", (), options["fit_linear"])
     rows = Rows.of(MemorySource(X, Y, WEIGHT, block_rows=100))
-    total = survey(rows)
+    total = rows.reduce(survey)
     units = UnitsMaker("auto", *parts, labels=True)(total.features, total.target)
     settings = Options(rank=2, alpha=(0.7, 0.3), loss="logistic", **options)
     return Problem(rows, units, settings, np.random.default_rng(0))
@@ -90,7 +90,7 @@ def test_penalties_of_largest_evidence_are_macKays_fixed_point():
     # α = γ/|θ|² where γ of the parameters are determined: here of logistic regression.
     given, rows = problem(), Rows.of(MemorySource(X, Y, WEIGHT))
     make = UnitsMaker("auto", True, X.dtype, "abcd", (), True, labels=True)
-    fit = LogisticFit(rows, given.units, make, survey(rows), 0)
+    fit = LogisticFit(rows, given.units, make, rows.reduce(survey), 0)
     search = LogisticSearch.of(fit, Options(rank=0, loss="logistic"), 300)
     ridge = search.ridge()
     Z = (X - np.average(X, axis=0, weights=WEIGHT)) * given.units.scale

@@ -117,7 +117,7 @@ def problem_of(n=300, d=40, alpha=(2.0, 2.0), dtype=np.float64, weights=True):
     X, y, weight = sparse_rows(n, d, density=0.15)
     source = MemorySource(X.astype(dtype), y, weight if weights else None)
     rows = Rows.of(source)
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     names = [str(j) for j in range(d)]
     units = UnitsMaker("zero", True, dtype, names)(surveyed.features, surveyed.target)
     options = Options(3, alpha=alpha, max_iter=500, tol=1e-9)
@@ -246,7 +246,7 @@ def test_columns_far_from_zero_are_left_to_centred_rows(monkeypatch, shift, dtyp
     X = X.toarray()
     X[:, 0] = shift + np.arange(60) % 7
     rows = Rows.of(MemorySource(csr_array(X.astype(dtype)), y, None))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     maker = UnitsMaker("zero", True, dtype, [str(j) for j in range(40)])
     units = maker(surveyed.features, surveyed.target)
     options = Options(3, alpha=(1.0, 1.0))

@@ -16,7 +16,7 @@ X, Y = RNG.standard_normal((30, 4)), RNG.standard_normal(30)
 
 def once(rows, y, weight=None):
     source = Rows.of(MemorySource(rows, y, weight))
-    surveyed = survey(source)
+    surveyed = source.reduce(survey)
     make_units = UnitsMaker("auto", True, np.float64, [f"x{j}" for j in range(4)])
     units = make_units(surveyed.features, surveyed.target)
     return counted_once(source, units, surveyed.tally.counting)

@@ -131,7 +131,7 @@ def test_the_directions_of_a_basis_are_orthonormal_matrices():
 
 def rows_and_units(X, y, weight=None, **parts):
     rows = Rows.of(MemorySource(X, y, weight))
-    moments = survey(rows)
+    moments = rows.reduce(survey)
     intercept, linear = parts.get("fit_intercept", True), parts.get("fit_linear", True)
     names = [str(j) for j in range(X.shape[1])]
     maker = UnitsMaker("auto", intercept, X.dtype, names, (), linear)

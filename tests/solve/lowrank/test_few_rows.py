@@ -110,7 +110,7 @@ def problem(noise, multiple, seed=0, weight=None):
     n = multiple * K * D
     data = make_second_order(n, D, rank=K, noise=noise, n_test=2000, random_state=seed)
     rows = Rows.of(MemorySource(data.X, data.y, weight))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     maker = UnitsMaker("auto", True, data.X.dtype, [str(j) for j in range(D)])
     return data, rows, surveyed, maker, maker(surveyed.features, surveyed.target)
 

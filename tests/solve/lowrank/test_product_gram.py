@@ -31,7 +31,7 @@ def problem():
     y = X @ rng.standard_normal(D) + X[:, 2] * X[:, 3] - X[:, 1] * X[:, 0]
     y += rng.standard_normal(N)
     rows = Rows.of(MemorySource(X, y))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     maker = UnitsMaker("auto", True, X.dtype, [str(j) for j in range(D)])
     units = maker(surveyed.features, surveyed.target)
     return Problem(rows, units, Options(rank=K, alpha=ALPHA, tol=1e-10), rng)
@@ -80,7 +80,7 @@ def test_no_penalty_and_columns_that_depend_on_each_other_are_no_obstacle():
     p = problem()
     X = p.rows.engine.source.X
     rows = Rows.of(MemorySource(np.column_stack([X, X[:, :2]]), p.rows.engine.source.y))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     maker = UnitsMaker("auto", True, X.dtype, [str(j) for j in range(D + 2)])
     q = Problem(rows, maker(surveyed.features, surveyed.target), Options(rank=K), p.rng)
     gram = product_gram(q)
@@ -101,7 +101,7 @@ def test_a_sample_of_many_rows_chooses_what_all_of_them_choose(monkeypatch):
     d, n = 56, 13_200  # more products than a matrix holds
     data = make_second_order(n, d, rank=2, noise=1.0, n_test=1000, random_state=0)
     rows = Rows.of(MemorySource(data.X, data.y))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     maker = UnitsMaker("auto", True, data.X.dtype, [str(j) for j in range(d)])
     units = maker(surveyed.features, surveyed.target)
     args = (rows, units, Options(rank=1, max_iter=50), n, float(n), 0)

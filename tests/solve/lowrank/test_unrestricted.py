@@ -121,7 +121,7 @@ def test_no_optimum_is_given_where_rows_do_not_determine_it_or_rank_restricts_it
 
     def optimum(X, y, **options):
         rows = Rows.of(MemorySource(X, y))
-        surveyed = survey(rows)
+        surveyed = rows.reduce(survey)
         units = UnitsMaker("auto", True, np.float64, list("abc"))(
             surveyed.features, surveyed.target
         )

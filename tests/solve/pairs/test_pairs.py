@@ -36,7 +36,7 @@ from quadlin.solve.pairs.pivots import explained_by_pivots
 
 def in_memory(X, y, weight=None, fields=()):
     rows = Rows.of(MemorySource(X, y, weight))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     names = [f"x{j}" for j in range(X.shape[1])]
     make_units = UnitsMaker("auto", True, X.dtype, names, fields)
     return rows, make_units(surveyed.features, surveyed.target)
@@ -374,7 +374,7 @@ def sparse_problem(interacts):
     if interacts:
         y = y + 2 * np.asarray((X[:, [1]] * X[:, [4]]).todense()).ravel()
     rows = Rows.of(MemorySource(X, y))
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     names = [f"x{j}" for j in range(d)]
     units = UnitsMaker("zero", True, X.dtype, names)(surveyed.features, surveyed.target)
     w = np.zeros(d)

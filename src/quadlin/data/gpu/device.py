@@ -25,7 +25,6 @@ from quadlin.core.engine import (
     takes_wide_blocks,
     uses_products_only,
 )
-from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.data.gpu.device_kernels import offer_kernels, runs_on, takes_rows, wide_rows
 from quadlin.data.gpu.staging import STAGE_BYTES, Stages, tensor, torch_dtype
@@ -148,7 +147,7 @@ class OnDevice(Engine):
 
         device_units = self._sent(units)
         y, weight = self._values
-        target = standardised_target(Chunk(None, y, None), device_units)
+        target = there.standardised_target(y)
         total = float(y.shape[0]) if weight is None else float(weight.sum())
         return Kept(units, stacked_units(device_units), target, total)
 

@@ -37,7 +37,7 @@ def judged_rows_of(task: Task, chunk: Chunk, rows: Rows) -> tuple[Chunk, Rows]:
         return chunk, rows
     rank = min(PROVISIONAL_RANK, len(task.make_units.names))
     first = replace(task, options=replace(task.options, rank=rank), automatic=Automatic(True, True))
-    state, _, weighted = provisional_fit(first, rows, survey(rows))
+    state, _, weighted = provisional_fit(first, rows, rows.reduce(survey))
     finished(state)
     values = weighted.values
     if values is None:

@@ -110,7 +110,7 @@ class CVScores:
         n_rows: int,  # that were given, whatever their weights
         make_units: Callable[[Moments, Moments], Units],
     ) -> Cells:
-        surveyed = survey(rows)
+        surveyed = rows.reduce(survey)
         units = make_units(surveyed.features, surveyed.target)
         surveyed = replace(surveyed, tally=replace(surveyed.tally, rows=n_rows))
         return Cells(rows, units, self.task.options, surveyed, self.task.seed)
@@ -212,7 +212,7 @@ class CVScores:
         if self._last is None or self._last[0] != key:
             task = self.task_at(point)
             rows = fold.cells.rows  # those held out weigh nothing
-            surveyed = survey(rows)
+            surveyed = rows.reduce(survey)
             # Rows that judge have the weights of Huber's loss, if that was asked for.
             outcome = outcome_of(replace(task, robust=False), rows, surveyed)
             finished(outcome.state)

@@ -46,7 +46,7 @@ def fit_field_labels(job: Job, draws: int | None) -> Fitted | None:
     first = fit_fields(as_numbers, None, counts=True)
     if first is None:
         return None
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
 
     def as_log_odds(fitted: Fitted, linearised: bool = False) -> Fitted:
         return fitted_log_odds(task, rows, surveyed, fitted, linearised)

@@ -63,7 +63,7 @@ def fit_fields(
         source = gathered(rows, source, fields, loose)
     if not _may_qualify(source, fields, loose):
         return None
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     check_row_count(surveyed.tally.rows)
     check_weights(surveyed.tally, task.make_units.dtype)
     rank = AUTO_RANK if task.automatic.rank else task.options.rank

@@ -52,7 +52,7 @@ class Job:
 
 def fit(task: Task, rows: Rows, warm: FitState | None, on_step: OnStep | None = None) -> Fitted:
     """Fit rows that can be read many times."""
-    surveyed = survey(rows)
+    surveyed = rows.reduce(survey)
     dtype, names = task.make_units.dtype, task.make_units.names
     check_survey(surveyed, dtype, names, task.options, task.robust)
     hook = None

@@ -69,7 +69,7 @@ def pairs_beside(
         if not task.robust:
             return Reported.of(stage.beside(state, options), task)
         weighted = outcome.rows
-        stage = PairStage(task.plan, request, weighted, survey(weighted), state.units)
+        stage = PairStage(task.plan, request, weighted, weighted.reduce(survey), state.units)
         beside = Reported.of(stage.beside(state, options), task)
         return beside if beside.state.parts is None else _robust(task, beside, rows, surveyed)
     except KeyboardInterrupt:  # the model without pairs is there
@@ -88,7 +88,7 @@ def _robust(task: Task, start: Reported, rows: Rows, surveyed: Survey) -> Report
     prior = ProductPrior(like_low_rank=not task.automatic.alpha)
 
     def least_squares(view: Rows, _: FitState | None, tol: float) -> FitState:
-        stage = PairStage(plan, given, view, survey(view), state.units, prior)
+        stage = PairStage(plan, given, view, view.reduce(survey), state.units, prior)
         last[0] = Reported.of(stage.beside(base, replace(options, tol=tol)), task)
         return last[0].state
 

@@ -39,7 +39,7 @@ def fit_choosing(
 
     `search` is an earlier search on the same rows, in which each distinct row counts once.
     """
-    surveyed = survey(rows) if surveyed is None else surveyed
+    surveyed = rows.reduce(survey) if surveyed is None else surveyed
     automatic, options = plan.automatic, plan.options
     if automatic:
         units, n_rows = plan.make_units(surveyed.features, surveyed.target), surveyed.tally.counting

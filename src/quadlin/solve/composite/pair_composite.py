@@ -80,9 +80,9 @@ class LowRankPart:
     alpha: Alpha
 
     @classmethod
-    def of(cls, rows: Rows, plan: Plan, units: Units) -> "LowRankPart":
-        """Fit rows, and return the model in the given units."""
-        search, surveyed = None, survey(rows)
+    def of(cls, rows: Rows, plan: Plan, units: Units) -> "Beside":
+        """Fit rows, for a model in other units."""
+        search, surveyed = None, rows.reduce(survey)
         if plan.automatic.alpha and surveyed.target.var[0] > 0:
             of_rows = plan.make_units(surveyed.features, surveyed.target)
             search = search_of(rows, of_rows, plan, surveyed)

@@ -213,7 +213,8 @@ def stage_about(
         options=replace(plan.options, loss="squared", rank=rank),
     )
     prior = ProductPrior(not plan.automatic.alpha, PRIOR, noise=1.0)
-    return PairStage(squared, request, working.rows, survey(working.rows), working.units, prior)
+    surveyed = working.rows.reduce(survey)
+    return PairStage(squared, request, working.rows, surveyed, working.units, prior)
 
 
 def _notes(search: PairOutcome, deviances: tuple[float, ...]) -> PairNotes | None:

@@ -13,7 +13,7 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import folded, height
 from quadlin.core.model import Model, Steps, predict
-from quadlin.core.sums import Sums, batch_sums, cut_rows, standardised_target
+from quadlin.core.sums import Sums, batch_sums, cut_rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.gauss_newton import GaussNewton, Point
 from quadlin.solve.lowrank.tangent import Ridge, Tangent
@@ -86,7 +86,7 @@ def noise_sums(
         weight = xp.astype(chunk.weight, E.dtype)[:, None]
         r = xp.sqrt(weight) * r if model is None else weight * r
     if model is not None:
-        residual = predict(model, Block(chunk.X, units)) - standardised_target(chunk, units)
+        residual = predict(model, Block(chunk.X, units)) - units.standardised_target(chunk.y)
         r = residual[:, None] * r
 
     def drawn(ZE: Array, _: None, part: slice) -> tuple[Array, Array, Array]:

@@ -143,7 +143,7 @@ def fit_table(
     is repeated with the smallest penalty that prevents it, a millionth of the weight or a little
     more.
     """
-    surveyed = survey(rows) if surveyed is None else surveyed
+    surveyed = rows.reduce(survey) if surveyed is None else surveyed
     if rows.engine.hosted is not None:
         rows = replace(rows, engine=rows.engine.hosted)
         return _fit_on_host(rows, plan, warm, on_step, surveyed)

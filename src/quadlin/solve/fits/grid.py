@@ -19,7 +19,6 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, constant_model, predict, with_rank
 from quadlin.core.moments import Survey
 from quadlin.core.rows import Rows
-from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.exact import Alpha, Exact, exact_solver
@@ -245,6 +244,6 @@ def squared_errors(model: Model, units: Units, rows: Rows) -> tuple[Array, Array
 
 def _squared_errors(chunk: Chunk, model: Model, units: Units) -> tuple[Array, Array]:
     xp = namespace(model.w)
-    r = predict(model, Block(chunk.X, units)) - standardised_target(chunk, units)
+    r = predict(model, Block(chunk.X, units)) - units.standardised_target(chunk.y)
     squares = xp.astype(r, xp.float64) ** 2
     return squares, xp.ones_like(squares) if chunk.weight is None else chunk.weight

@@ -49,7 +49,6 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
 from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
-from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.fits.uncertainty import Gaps, Uncertainty
 from quadlin.solve.lowrank.levels import Fields
@@ -249,7 +248,7 @@ def complete_rows(chunk: Chunk, fill: np.ndarray) -> np.ndarray:
 def _residuals(chunk: Chunk, model: Model, units: Units) -> tuple[np.ndarray, np.ndarray]:
     """Return the weights of rows and their residuals."""
     f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
-    r = f - to_numpy(standardised_target(chunk, units))
+    r = f - to_numpy(units.standardised_target(chunk.y))
     weight = chunk.weight
     return np.ones(len(r)) if weight is None else to_numpy(weight).astype(np.float64), r
 

@@ -22,7 +22,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import folded
 from quadlin.core.model import Model, Steps, changes, predict
 from quadlin.core.rows import Rows
-from quadlin.core.sums import cut_rows, standardised_target
+from quadlin.core.sums import cut_rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.tangent_gram import Products
 
@@ -88,7 +88,7 @@ def _in_pieces(chunk: Chunk, at: Laplace, weigh: Callable[..., Array]) -> Produc
     def of(part: Chunk) -> Products:
         block, xp = Block(part.X, at.units), namespace(at.steps.E)
         q = xp.astype(changes(block, at.steps, at.units.free) / at.root, xp.float64)
-        r = xp.astype(predict(at.model, block) - standardised_target(part, at.units), xp.float64)
+        r = xp.astype(predict(at.model, block) - at.units.standardised_target(part.y), xp.float64)
         omega = xp.ones_like(r) if part.weight is None else xp.astype(part.weight, xp.float64)
         return Products(q.T @ (weigh(q, r, omega, at)[:, None] * q))
 

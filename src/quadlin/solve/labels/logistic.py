@@ -159,7 +159,7 @@ class LogisticFit:
         """Return the fit of the same rows with weights divided by a factor: one pass."""
         weights = np.full(self.surveyed.tally.rows, 1 / factor)
         rows = self.rows.reweighted(moved(weights, self.units.scale))
-        return replace(self, rows=rows, surveyed=survey(rows), white=None)
+        return replace(self, rows=rows, surveyed=rows.reduce(survey), white=None)
 
     def working(self, model: Model | None, options: Options) -> Working:
         """Linearise around a model; None means a start."""

@@ -50,7 +50,7 @@ def fit_logistic(
     Also return the options with the chosen values. `begun` keeps a search on these rows for the
     next fit.
     """
-    surveyed = survey(rows) if surveyed is None else surveyed
+    surveyed = rows.reduce(survey) if surveyed is None else surveyed
     units = plan.make_units(surveyed.features, surveyed.target)
     options, automatic = plan.options, plan.automatic
     if options.loss == "poisson" and units.target.power:

@@ -13,7 +13,6 @@ from quadlin.core.column_planes import TrailingTable
 from quadlin.core.compiled_columns import levels_of
 from quadlin.core.entries import by_columns, entry_counts
 from quadlin.core.model import Model
-from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.types import Problem
 
@@ -151,7 +150,7 @@ class ColumnFit:
 def _values(chunk: Chunk, units: Units) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the targets of some rows, standardised, and their weights."""
     weight = chunk.weight
-    return standardised_target(chunk, units), None if weight is None else np.asarray(weight)
+    return units.standardised_target(chunk.y), None if weight is None else np.asarray(weight)
 
 
 def _reordered(X: csr_array, order: np.ndarray) -> csr_array:

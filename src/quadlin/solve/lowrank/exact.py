@@ -9,7 +9,6 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive, folded
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
-from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.types import Options
 
@@ -67,14 +66,14 @@ def _normal(chunk: Chunk, units: Units, pairs: ProductPairs | None) -> Normal:
     Z = dense(chunk, units)
     xp = namespace(Z)
     if near:
-        A = _product_rows(Z, standardised_target(chunk, units), pairs)
+        A = _product_rows(Z, units.standardised_target(chunk.y), pairs)
         if chunk.weight is not None:
             A *= np.sqrt(chunk.weight)
         return Normal(A @ A.T)
     columns = [xp.ones_like(Z[:, :1]), Z]
     if pairs is not None:
         columns.append(xp.take(Z, pairs.i, axis=1) * xp.take(Z, pairs.j, axis=1) * pairs.modelled)
-    columns.append(xp.astype(standardised_target(chunk, units), xp.float64)[:, None])
+    columns.append(xp.astype(units.standardised_target(chunk.y), xp.float64)[:, None])
     A = xp.concat(columns, axis=1)
     weight = 1.0 if chunk.weight is None else xp.astype(chunk.weight, xp.float64)[:, None]
     return Normal(A.T @ (weight * A))
@@ -119,7 +118,7 @@ class Exact:
             return
         chunks = rows.collect(Chunk.counting)
         Z = xp.concat([dense(c, units) for c in chunks]) / self.rho
-        y = xp.concat([xp.astype(standardised_target(c, units), xp.float64) for c in chunks])
+        y = xp.concat([xp.astype(units.standardised_target(c.y), xp.float64) for c in chunks])
         weights = [xp.ones_like(c.y) if c.weight is None else c.weight for c in chunks]
         weight = xp.astype(xp.concat(weights), xp.float64)
         self.Z, self.y, self.root, self.share = Z, y, xp.sqrt(weight), weight / xp.sum(weight)

@@ -127,7 +127,7 @@ def _fit_sample(
     on_step: OnStep = None,
 ) -> SampleFit:
     """Fit a sample to its statistical error, from the result of the last one if that was clear."""
-    surveyed = survey(few)
+    surveyed = few.reduce(survey)
     units = make_units(surveyed.features, surveyed.target)
     rng, ridge = np.random.default_rng(seed), options.alpha[0] / surveyed.features.weight
     problem = Problem(few, units, options, rng, SAMPLE_ERROR * error)

@@ -21,7 +21,6 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import one_blas_thread
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
-from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.exact import Alpha, dense
 from quadlin.solve.lowrank.tangent import orthonormalised
@@ -54,7 +53,7 @@ class CentredTable:
         chunks = rows.collect(Chunk.counting)
         rho = to_numpy(units.penalty_scale).astype(np.float64)
         Z = np.concatenate([to_numpy(dense(c, units)) for c in chunks]) / rho
-        y = np.concatenate([to_numpy(standardised_target(c, units)) for c in chunks])
+        y = np.concatenate([to_numpy(units.standardised_target(c.y)) for c in chunks])
         ones = np.ones(len(y))
         weights = [c.weight for c in chunks]
         weight = ones if weights[0] is None else np.concatenate([to_numpy(a) for a in weights])

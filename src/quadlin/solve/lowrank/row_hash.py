@@ -6,7 +6,6 @@ from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
-from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 
 ODD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio
@@ -77,6 +76,6 @@ def _directions(units: Units) -> Array:
 def _projected(chunk: Chunk, units: Units, Q: Array) -> np.ndarray:
     """Return two projections and the target of each row, rounded, and its weight."""
     columns = [to_numpy(Block(chunk.X, units).matmul(Q))]
-    columns.append(to_numpy(standardised_target(chunk, units))[:, None])
+    columns.append(to_numpy(units.standardised_target(chunk.y))[:, None])
     values = np.round(np.concatenate(columns, axis=1).astype(np.float64), DIGITS)
     return np.concatenate([values, chunk.weights[:, None]], axis=1)

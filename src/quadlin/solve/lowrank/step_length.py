@@ -12,7 +12,6 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, in_wide_blocks
 from quadlin.core.model import Model, tied
 from quadlin.core.response import Assembly, quadratic_forms
-from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 
 ROUNDING = 1e-6  # of its terms: a smaller sum counts as zero
@@ -152,7 +151,7 @@ def _places(flags: list[bool]) -> list[int | None]:
 @in_wide_blocks
 def gram(chunk: Chunk, f: Family, units: Units) -> Gram:
     """Sum the products of the directions' predictions over one chunk."""
-    xp, terms, y = namespace(f.span), _terms(f), standardised_target(chunk, units)
+    xp, terms, y = namespace(f.span), _terms(f), units.standardised_target(chunk.y)
     forms = (f.span, terms.cores, terms.w, terms.assembly.left_out)
     linear, quadratic, squares = Block(chunk.X, units).forms(*forms)
     bent = terms.assembly.assembled(0.0, quadratic, squares)

@@ -16,7 +16,6 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, folded
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
-from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.evidence import ColumnGram, RowKernel
 from quadlin.solve.lowrank.exact import EXACT_ENTRIES, Alpha, Exact, dense
@@ -128,7 +127,7 @@ def columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array
     nu, rho = (xp.astype(a, xp.float64) for a in (units.nu, units.penalty_scale))
     fixed = units.free == 0
     z, zero = Z / rho, nu / rho
-    y = xp.astype(standardised_target(chunk, units), xp.float64)
+    y = xp.astype(units.standardised_target(chunk.y), xp.float64)
     if options.fit_linear and options.fit_intercept and is_numpy(z):
         rows, d = np.empty((1 + z.shape[1] + basis.size + 1, len(z))), z.shape[1]
         rows[0], rows[1 : d + 1], rows[-1] = 1.0, z.T, y

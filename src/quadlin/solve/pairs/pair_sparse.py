@@ -17,7 +17,6 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
 from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
-from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.pairs.pair_choice import Criterion
 from quadlin.solve.pairs.pair_screen import WORTH_A_LOOK
@@ -54,7 +53,7 @@ def occurrences(chunk: Chunk) -> Occurrences:
 def together(chunk: Chunk, model: Model, units: Units, often: np.ndarray) -> TogetherScores:
     """Sum products of features that occur often enough over one chunk."""
     block = Block(chunk.X, units)
-    r = standardised_target(chunk, units) - predict(model, block)
+    r = units.standardised_target(chunk.y) - predict(model, block)
     omega = np.ones(len(r)) if chunk.weight is None else chunk.weight
     S = _scaled(chunk.X[:, often], units.scale[often], units.nu[often])
 

@@ -13,7 +13,6 @@ from quadlin.core.engine import Additive, summed
 from quadlin.core.losses import FLATTEST, curvature, value_and_slope
 from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
-from quadlin.core.sums import standardised_target
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.row_hash import row_hash
 
@@ -59,7 +58,7 @@ class RegressionColumns:
             block = Block(part.X, self.units)
             xp = namespace(self.units.scale)
             Z = xp.astype(block.columns(self.features), xp.float64)
-            y, f = standardised_target(part, self.units), predict(self.model, block)
+            y, f = self.units.standardised_target(part.y), predict(self.model, block)
             y, f, omega = xp.astype(y, xp.float64), xp.astype(f, xp.float64), part.weight
             omega = xp.ones_like(f) if omega is None else xp.astype(omega, xp.float64)
             given = None
