@@ -1,6 +1,7 @@
 """Names of features: numbered names, looking up a name, and listing a few names in a message."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from numbers import Integral
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 Name = int | str  # a feature, by position or by name
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class NumberedNames(Sequence[str]):
     """The names x0, x1, … of any number of features, each made only when it is needed.
 
@@ -22,26 +24,26 @@ class NumberedNames(Sequence[str]):
     (True, False)
     """
 
-    def __init__(self, count: int) -> None:
-        self.range = range(count)
+    n_features: int
 
     def __len__(self) -> int:
-        return len(self.range)
+        return self.n_features
 
     def __getitem__(self, at: Any) -> Any:
+        numbers = range(self.n_features)[at]
         if isinstance(at, slice):
-            return tuple(f"x{j}" for j in self.range[at])
-        return f"x{self.range[at]}"
+            return tuple(f"x{j}" for j in numbers)
+        return f"x{numbers}"
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, NumberedNames):
-            return self.range == other.range
+            return self.n_features == other.n_features
         return (
             isinstance(other, Sequence) and len(self) == len(other) and tuple(self) == tuple(other)
         )
 
     def __hash__(self) -> int:
-        return hash(self.range)
+        return hash(self.n_features)
 
     def __repr__(self) -> str:
         return f"Numbered({len(self)})"  # part of fingerprints, so it must not change

@@ -10,9 +10,10 @@ from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, TypeVar
 
+import numpy as np
 from joblib import cpu_count
+from scipy.sparse import issparse
 
-from quadlin.core.arrays import is_numpy
 from quadlin.core.chunks import Chunk, MemorySource, RowSource
 from quadlin.core.engine import (
     Engine,
@@ -39,9 +40,9 @@ class ChunkError(RuntimeError):
     """Rows that could not be summed: which ones, and why."""
 
 
-def on_gpu(source: RowSource) -> bool:
-    """Return whether rows are torch tensors on a CUDA device."""
-    return isinstance(source, MemorySource) and getattr(source.X, "is_cuda", False) is True
+def on_gpu(source: MemorySource) -> bool:
+    """Tell whether rows are torch tensors on a CUDA device."""
+    return getattr(source.X, "is_cuda", False) is True
 
 
 def engine_for(source: RowSource, engine: Any) -> Engine:
@@ -62,13 +63,14 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
     >>> engine_for(MemorySource(np.ones((4, 2)), np.ones(4)), 3).workers
     3
     """
-    if engine is None and on_gpu(source):
-        offer_kernels()
-        return OnGpu(source)
-    if engine is None:
+    if engine is None and isinstance(source, MemorySource):
+        if isinstance(source.X, np.ndarray) or issparse(source.X):
+            return Threads(source, free_cores())
+        if on_gpu(source):
+            offer_kernels()
+            return OnGpu(source)
+    elif engine is None:
         engine = source.client()
-    if engine is None and isinstance(source, MemorySource) and is_numpy(source.X):
-        return Threads(source, free_cores())
     if engine is None or engine == "serial":
         return Serial(source)
     if engine == "threads":

@@ -189,7 +189,7 @@ class JointFit:
             terms = at.fit.terms
             pairs = tuple(zip(terms.i.tolist(), terms.j.tolist(), strict=True))
             request = PairRequest(given=pairs)
-            stage = stage_about(working, task.plan, request, FIXED, options.rank)
+            stage = stage_about(working, task, request, FIXED, options.rank)
             state = replace(at.part.state, model=start, units=working.units, parts=None)
             joint = stage.beside(state, options).joint
             assert joint is not None

@@ -29,7 +29,7 @@ from quadlin.estimators.rows.labels import (
 )
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import LogisticFit
-from quadlin.solve.lowrank.types import Status
+from quadlin.solve.lowrank.types import FIXED, Status
 
 
 class LogisticModel(StreamingLabels):
@@ -50,7 +50,7 @@ class LogisticModel(StreamingLabels):
     def _fitted_rows(self, job: Job) -> FittedClasses:  # type: ignore[override]
         """Fit the log-odds of two classes, or of each class against all others."""
         share = 1.0
-        if job.task.automatic:
+        if job.task.automatic != FIXED:
             job, share = with_counting_weights(job)
         with each_warning_once():
             fitted = self._fitted_classes(job)

@@ -28,7 +28,7 @@ from quadlin.explain.diagnosis import diagnosis
 from quadlin.explain.row_findings import row_findings
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.status_advice import status_advice
-from quadlin.solve.lowrank.types import Status
+from quadlin.solve.lowrank.types import FIXED, Status
 from quadlin.storage import Journal, checkpointed
 
 try:
@@ -74,15 +74,12 @@ class FitCallbacks:
     def __init__(self, estimator: Any, X: Any, y: Any) -> None:
         self.estimator, self.rows = estimator, {"X": X, "y": y}
         self.root: Any = None
+        self.on_step: OnStep | None = None  # what to call after each step; it tells whether to stop
         if getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx"):
             # How many samples and rounds of reweighting there will be is not known in advance.
             self.root = estimator._init_callback_context(max_subtasks=None)
             self.root.call_on_fit_task_begin(estimator=estimator, **self.rows)
-
-    @property
-    def on_step(self) -> OnStep | None:
-        """Return what to call after each step; it tells whether to stop."""
-        return None if self.root is None else self._step
+            self.on_step = self._step
 
     def _step(self, attributes: Attributes) -> bool:
         context = self.root.subcontext(task_name="step")
@@ -168,8 +165,8 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         warm = self._warm_state(columns)
         with no_model_yet(), self._journaled(checkpoint, source, columns, warm) as journaled:
             seed, journal = journaled
-            rows = Rows(engine_for(source, engine), journal)
             callbacks = FitCallbacks(self, X, y)
+            rows = Rows(engine_for(source, engine), journal)
             task = task_of(self, rows, source, columns, seed)
             if self.machine is not None:
                 warn_of_ratings(columns, task.make_units.fields, rows, source, self.machine)
@@ -263,7 +260,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
 
     def _fitted_rows(self, job: Job) -> Fitted:
         """Fit rows that can be read many times; subclasses override it for special rows."""
-        if job.task.options.loss != "poisson" or not job.task.automatic:
+        if job.task.options.loss != "poisson" or job.task.automatic == FIXED:
             return job.fitted()
         job, share = with_counting_weights(job)
         return in_given_weights(job.fitted(), share)

@@ -26,7 +26,7 @@ from quadlin.solve.fits.status_advice import warn_if_unknown
 from quadlin.solve.fits.uncertainty import Uncertainty, made_robust, uncertainty_of
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
-from quadlin.solve.lowrank.types import Options, Status, finished
+from quadlin.solve.lowrank.types import FIXED, Options, Status, finished
 
 MOST_KEPT = 512  # parameters of a regression with pairs that `partial_fit` could go on with
 PROVISIONAL_ALPHA = 0.02  # of the weight
@@ -126,29 +126,28 @@ def _fit_state(
     search: RankSearch | None = None,
 ) -> tuple[FitState, Options, Rows]:
     """Fit by least squares or by Huber's loss; also return the options and rows at its end."""
-    plan = task.plan
     if task.options.loss != "squared":
-        return *fit_logistic(rows, plan, warm, on_step, surveyed), rows
-    if not (task.robust or task.automatic):
-        return fit_table(rows, plan, warm, on_step, surveyed), task.options, rows
+        return *fit_logistic(rows, task, warm, on_step, surveyed), rows
+    if task.automatic == FIXED and not task.robust:
+        return fit_table(rows, task, warm, on_step, surveyed), task.options, rows
     if not task.robust:
-        return *fit_choosing(rows, plan, warm, on_step, surveyed, search), rows
+        return *fit_choosing(rows, task, warm, on_step, surveyed, search), rows
     task.make_units.refuse_overflow(surveyed.features, surveyed.target)
     options, begin = _tight(task, surveyed), None
-    if task.automatic:
+    if task.automatic != FIXED:
         # Gross errors must not choose: a fit with moderate penalties finds them first.
         first = provisional_fit(task, rows, surveyed, warm, on_step)
         weighted = first[2]
         try:
             finished(first[0])
-            begin, options = fit_choosing(weighted, replace(plan, options=options))
+            begin, options = fit_choosing(weighted, replace(task, options=options))
         except KeyboardInterrupt:
             return replace(first[0], status=Status.interrupted), *first[1:]
         if begin.status is Status.interrupted:
             return _of_all_rows(begin, surveyed), options, weighted
 
     def least_squares(rows: Rows, warm: FitState | None, tol: float) -> FitState:
-        return fit_table(rows, replace(plan, options=replace(options, tol=tol)), warm, on_step)
+        return fit_table(rows, replace(task, options=replace(options, tol=tol)), warm, on_step)
 
     state, weighted = fit_robustly(rows, least_squares, options.tol, warm, begin)
     return _of_all_rows(state, surveyed), options, weighted
@@ -173,7 +172,7 @@ def provisional_fit(
         options = replace(options, alpha=(weight, weight))
 
     def least_squares(rows: Rows, warm: FitState | None, tol: float) -> FitState:
-        plan = replace(task.plan, options=replace(options, tol=tol))
+        plan = replace(task, options=replace(options, tol=tol))
         return fit_table(rows, plan, warm, on_step)
 
     state, weighted = fit_robustly(rows, least_squares, options.tol, warm, settled=ROUGHLY)

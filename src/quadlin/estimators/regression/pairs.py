@@ -53,7 +53,7 @@ class Reported(PairOutcome):
 def pairs_first(task: Task, rows: Rows, surveyed: Survey) -> tuple[PairStage, Reported | None]:
     """Look for pairs beside a linear model, before any rank is tried."""
     assert task.pairs is not None
-    stage, outcome = first_stage(task.plan, task.pairs, rows, surveyed, not task.robust)
+    stage, outcome = first_stage(task, task.pairs, rows, surveyed, not task.robust)
     return stage, None if outcome is None else Reported.of(outcome, task)
 
 
@@ -69,7 +69,7 @@ def pairs_beside(
         if not task.robust:
             return Reported.of(stage.beside(state, options), task)
         weighted = outcome.rows
-        stage = PairStage(task.plan, request, weighted, weighted.reduce(survey), state.units)
+        stage = PairStage(task, request, weighted, weighted.reduce(survey), state.units)
         beside = Reported.of(stage.beside(state, options), task)
         return beside if beside.state.parts is None else _robust(task, beside, rows, surveyed)
     except KeyboardInterrupt:  # the model without pairs is there
@@ -83,7 +83,7 @@ def _robust(task: Task, start: Reported, rows: Rows, surveyed: Survey) -> Report
     assert start.joint is not None
     given = PairRequest.of(parts.terms, start.joint.fit.entry)
     options = replace(start.options, rank=int(parts.s.shape[0]))
-    plan = replace(task.plan, automatic=FIXED, options=options)
+    plan = replace(task, automatic=FIXED, options=options)
     base, last = replace(state, model=state.low_rank, parts=None), [start]
     prior = ProductPrior(like_low_rank=not task.automatic.alpha)
 
@@ -111,7 +111,7 @@ def label_pairs(
 ) -> Reported:
     """Fit log-odds with pairs, or without where none are worth it, and say what was found."""
     assert task.pairs is not None
-    outcome = LabelPairs(task.plan, task.pairs, rows, surveyed).fitted(warm, on_step)
+    outcome = LabelPairs(task, task.pairs, rows, surveyed).fitted(warm, on_step)
     return Reported(outcome.state, outcome.options, rows, report=_report(outcome, task))
 
 

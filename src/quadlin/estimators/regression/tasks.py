@@ -43,25 +43,16 @@ BATCH_ELEMENTS = 1 << 25  # and at most this many entries
 PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen
 
 
-@dataclass(frozen=True)
-class Task:
-    """What an estimator wants to learn from rows of these columns."""
+@dataclass(frozen=True, kw_only=True)
+class Task(Plan):
+    """What an estimator wants to learn: the plan of a fit, and what solvers need not know."""
 
-    options: Options
-    make_units: UnitsMaker
     columns: Columns
-    seed: int
     batch_size: int | str = "auto"
     max_memory: int | str = "auto"
-    automatic: Automatic = FIXED
     robust: bool = False
     uncertainty: bool | str = False  # or "robust"
     pairs: PairRequest | None = None
-
-    @property
-    def plan(self) -> Plan:
-        """Return how rows are fitted by least squares."""
-        return Plan(self.options, self.make_units, self.seed, self.automatic)
 
     def new_stream(self) -> Stream:
         """Return a stream that has no rows yet."""
@@ -103,7 +94,7 @@ class Task:
         if pairs is not None:
             rank = min(self.options.rank, MOST_TANGENT // d)
             more = pair_numbers(d, rank, len(pairs.given or ()) or pairs.most or MOST_PAIRS)
-        return rows_within(self.max_memory, self.options, d, bool(self.automatic), more)
+        return rows_within(self.max_memory, self.options, d, self.automatic != FIXED, more)
 
 
 @dataclass(frozen=True)
@@ -175,16 +166,16 @@ def task_of(
     seed: int,
 ) -> Task:
     """Return what an estimator wants to learn from rows; `rows` is None in a stream."""
-    names = columns.names
+    d, dtype, names = source.width, source.dtype, columns.names
     fields = _fields_of(estimator, rows, source, columns.encoder, names)
     return Task(
-        options_of(estimator, len(names)),
-        units_maker_of(estimator, names, source.dtype, fields),
-        columns,
+        options_of(estimator, d),
+        units_maker_of(estimator, names, dtype, fields),
         seed,
-        estimator.batch_size,
-        estimator.max_memory,
-        automatic=Automatic(is_auto(estimator.rank), is_auto(estimator.alpha)),
+        Automatic(is_auto(estimator.rank), is_auto(estimator.alpha)),
+        columns=columns,
+        batch_size=estimator.batch_size,
+        max_memory=estimator.max_memory,
         robust=estimator.loss == "huber",
         uncertainty=estimator.uncertainty,
         pairs=request_of(estimator, columns, is_sparse(source)),
@@ -248,7 +239,7 @@ def _fields_of(
         some = None
         if isinstance(source, MemorySource):
             some = Chunk(source.X, source.y, source.weight)
-        return fields_among(rows.reduce, len(names), some)
+        return fields_among(rows.reduce, source.width, some)
     given = given_fields(fields, names)
     if rows is not None and given:
         check_one_hot(rows.reduce, given, names)

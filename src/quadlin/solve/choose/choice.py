@@ -18,7 +18,7 @@ from quadlin.solve.choose.rank import FOLDS, HeldOut, generous_rank
 from quadlin.solve.fits.fit_state import FitState, OnState, fit_state, fit_table
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, EXACT_ROWS
 from quadlin.solve.lowrank.row_hash import counted_once
-from quadlin.solve.lowrank.types import Automatic, Options, Plan, Solution, Status
+from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened
 
 PENALTIES = (0.0, 0.02, 0.2)  # of the weight, for M: none, and about what noise requires
@@ -41,7 +41,7 @@ def fit_choosing(
     """
     surveyed = rows.reduce(survey) if surveyed is None else surveyed
     automatic, options = plan.automatic, plan.options
-    if automatic:
+    if automatic != FIXED:
         units, n_rows = plan.make_units(surveyed.features, surveyed.target), surveyed.tally.counting
         given = None if automatic.rank else options.rank
         small = fits(units, options, given)

@@ -30,7 +30,7 @@ from quadlin.solve.labels.logistic import LogisticFit
 from quadlin.solve.labels.logistic_search import LabelSearch, LogisticSearch, floored
 from quadlin.solve.lowrank.row_hash import counted_once
 from quadlin.solve.lowrank.tangent_gram import Candidate
-from quadlin.solve.lowrank.types import Automatic, Options, Plan, Problem, Status
+from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Problem, Status
 from quadlin.solve.lowrank.whitening import Full, sharpened
 
 SPREADS, RIDGE_SPREADS = 5, 2  # estimates of φ, and those of them by a ridge
@@ -60,7 +60,7 @@ def fit_logistic(
         options = replace(options, rank=0) if automatic.rank else options
         return fit.constant(options, Status.converged), options
     try:
-        if automatic:
+        if automatic != FIXED:
             options, start = chosen(fit, options, automatic, [] if begun is None else begun)
         else:
             start = warm_start(warm, units, options) or fit.start(options)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -133,9 +133,6 @@ class Automatic:
     rank: bool = False
     alpha: bool = False
 
-    def __bool__(self) -> bool:
-        return self.rank or self.alpha
-
 
 FIXED = Automatic()  # nothing is left to choose
 
@@ -149,11 +146,11 @@ class Plan:
     seed: int
     automatic: Automatic = FIXED
 
-    def having(self, **options: Any) -> "Plan":
+    def having(self, **options: Any) -> Self:
         """Return the plan with other options."""
         return replace(self, options=replace(self.options, **options))
 
-    def of_rank(self, rank: int) -> "Plan":
+    def of_rank(self, rank: int) -> Self:
         """Return the plan with a given rank."""
         return replace(self.having(rank=rank), automatic=Automatic(False, self.automatic.alpha))
 
