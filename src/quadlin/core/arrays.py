@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import wraps
+from operator import is_not
 from typing import Any, ParamSpec, TypeVar
 
 import array_api_compat.numpy as numpy_namespace
@@ -186,8 +187,7 @@ def moved_to(leaf: Any, xp: Namespace, device: Any) -> Any:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_forgets: list[Callable[[], None]] = []
+_last: dict[Any, tuple[tuple[Any, ...], Any]] = {}  # arguments and value, by function
 
 
 def remembered(fn: Callable[P, T]) -> Callable[P, T]:
@@ -204,29 +204,19 @@ def remembered(fn: Callable[P, T]) -> Callable[P, T]:
     >>> double(v) is double(v), double([1, 2]), len(calls)
     (True, [2, 4], 2)
     """
-    last: tuple[tuple[Any, ...], Any] = ((), None)  # replaced as a whole, so that threads agree
 
     @wraps(fn)
     def inner(*args: P.args, **kwargs: P.kwargs) -> T:
-        nonlocal last
-        last_args, value = last
-        if len(last_args) != len(args) or any(
-            a is not b for a, b in zip(last_args, args, strict=True)
-        ):
+        last_args, value = _last.get(inner, ((), None))
+        if len(last_args) != len(args) or any(map(is_not, last_args, args)):
             value = fn(*args, **kwargs)
-            last = (args, value)
+            _last[inner] = args, value  # as one, so that threads agree
         result: T = value
         return result
 
-    def forget() -> None:
-        nonlocal last
-        last = ((), None)
-
-    _forgets.append(forget)
     return inner
 
 
 def forget_all() -> None:
     """Clear what `remembered` keeps, so that nothing computed for a pass stays in memory."""
-    for forget in _forgets:
-        forget()
+    _last.clear()

@@ -8,7 +8,6 @@ import numpy as np
 from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.leave_one_out import left_out_error
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.grid import squared_errors
@@ -79,7 +78,7 @@ def _left_out(rows: Rows, state: FitState, options: Options, weight: float) -> f
 
     The penalties are those of a low-rank M: pairs beside it have another one.
     """
-    dof = degrees_of_freedom(*state.model.U.shape, **options.parts)
+    dof = options.dof(*state.model.U.shape)
     if state.parts is not None or dof > EXACT_COLUMNS:
         return None
     first, second = (max(alpha, LEAST_PENALTY * weight) for alpha in options.alpha)

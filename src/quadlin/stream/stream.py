@@ -12,7 +12,6 @@ import numpy as np
 
 from quadlin.core.arrays import Array
 from quadlin.core.chunks import Chunk
-from quadlin.core.model import degrees_of_freedom
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.solve.choose.choice import fit_choosing
@@ -80,7 +79,7 @@ class Stream(Beginning):
     @property
     def _dof(self) -> int:
         d = len(self.make_units.names)
-        return int(degrees_of_freedom(d, self.options.rank, **self.options.parts))
+        return int(self.options.dof(d, self.options.rank))
 
     def fed(self, chunk: Chunk) -> "Stream":
         """Return a stream that has received these rows, and learned from complete batches."""

@@ -13,9 +13,9 @@ from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom, nmse
 from quadlin.solve.lowrank import few_rows
+from quadlin.solve.lowrank.exact import products_of
 from quadlin.solve.lowrank.few_rows import fit_from_few, sample_sizes
 from quadlin.solve.lowrank.polish import fit_rows
-from quadlin.solve.lowrank.restarts import products_of
 from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.types import Options, Problem, Status
 

@@ -12,10 +12,11 @@ from quadlin.datasets import make_second_order
 from quadlin.solve.choose import automatic
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.lowrank.driver import follow
+from quadlin.solve.lowrank.exact import products_of
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
 from quadlin.solve.lowrank.polish import polish
 from quadlin.solve.lowrank.product_gram import ProductGram
-from quadlin.solve.lowrank.restarts import products_of, quick_start
+from quadlin.solve.lowrank.restarts import quick_start
 from quadlin.solve.lowrank.tangent_gram import tangent_gram
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Identity

@@ -11,10 +11,11 @@ from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.units import Target, units_of
 from quadlin.solve.lowrank import many_descents
+from quadlin.solve.lowrank.exact import products_of
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
 from quadlin.solve.lowrank.landscape import Landscape
 from quadlin.solve.lowrank.many_descents import descended
-from quadlin.solve.lowrank.restarts import FEW, best_start, products_of
+from quadlin.solve.lowrank.restarts import FEW, best_start
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Identity
 
@@ -75,12 +76,15 @@ def test_starts_descend_together_as_each_does_alone(monkeypatch, entries):
     signs = [np.array(s) for s in ([1.0, 1.0], [1.0, -1.0], [-1.0, -1.0])]
     many = [landscape.factors(p.rng.standard_normal((6, 2)), s) for s in signs]
     many.append(landscape.factors(np.zeros((6, 2)), signs[0]))  # where no direction says anything
-    together = descended(landscape, many, 5)
-    for start, reached in zip(many, together, strict=True):
-        alone = descended(landscape, [start], 5)[0]
-        np.testing.assert_allclose(reached.L, alone.L, atol=1e-8)
+    alone = [descended(landscape, [start], 5)[0] for start in many]
+    for start, reached in zip(many, alone, strict=True):
         assert reached.loss == pytest.approx(landscape.factors(reached.L, start.signs).loss)
         assert reached.loss < start.loss or not start.L.any()
+    together = descended(landscape, many, 5)
+    best_first = sorted(alone, key=lambda reached: reached.loss)
+    for reached, expected in zip(together, best_first, strict=True):
+        np.testing.assert_allclose(reached.L, expected.L, atol=1e-8)
+        assert reached.loss == pytest.approx(expected.loss)
     assert descended(landscape, [], 5) == []
 
 

@@ -13,7 +13,7 @@ from sklearn.utils import _safe_indexing
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.model import degrees_of_freedom, predict
+from quadlin.core.model import predict
 from quadlin.estimators.regression.trust import Trust
 from quadlin.solve.fits.fit_state import trusted_predictions, trusted_range
 from quadlin.solve.fits.grid import Cells, Point
@@ -35,7 +35,7 @@ class Fold:
             return self.test.X
         if rank not in self._by_rank:
             surveyed, options = self.cells.surveyed, self.cells.options
-            dof = degrees_of_freedom(self.test.X.shape[1], rank, **options.parts)
+            dof = options.dof(self.test.X.shape[1], rank)
             rows_per_parameter = surveyed.tally.counting / max(1, dof)
             bounds = trusted_range(surveyed.features, rank == 0, rows_per_parameter)
             self._by_rank[rank] = Trust(bounds).clipped(self.test.X)[0]

@@ -7,7 +7,6 @@ from math import inf, log
 import numpy as np
 from scipy.special import log_softmax
 
-from quadlin.core.model import degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.estimators.labels.class_rows import ClassRows
 from quadlin.estimators.labels.fitted_classes import COUPLINGS, log_probabilities
@@ -126,7 +125,7 @@ def _on_table(rows: ClassRows, classes: Sequence[ClassFit]) -> JointFit | None:
     alpha = np.exp(np.mean(np.log([each.options.alpha for each in classes]), axis=0))
     begin, least, best = (float(alpha[0]), float(alpha[0])), -inf, None
     for k in sorted(wanted):
-        p = K * degrees_of_freedom(d, k, **options.parts)
+        p = K * options.dof(d, k)
         points, widest = LATTICE if p <= FINE else COARSE_LATTICE, floored((0.0, 0.0), d, k)
         lattice = Lattice(weight, widest, *points, scores=K - 1)
         chosen, evidence = dense.chosen(k, begin, lattice, least)
@@ -146,7 +145,7 @@ def _is_judged(classes: Sequence[ClassFit], n_rows: int) -> bool:
         if len(each.fit.terms.i) or not fits(each.units, each.options, each.options.rank):
             return False
     d, options = int(classes[0].units.scale.shape[0]), classes[0].options
-    most = max(degrees_of_freedom(d, each.options.rank, **options.parts) for each in classes)
+    most = max(options.dof(d, each.options.rank) for each in classes)
     return n_rows < FEW * most
 
 

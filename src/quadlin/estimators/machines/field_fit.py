@@ -9,7 +9,6 @@ from scipy.sparse import csr_array, vstack
 
 from quadlin.core.arrays import is_numpy, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.model import degrees_of_freedom
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
@@ -149,7 +148,7 @@ def _products_of_fields_alone(fitted: Fitted, table: FieldTable, source: Any) ->
 def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | None) -> Fitted:
     """Go on by least squares, where there are enough rows: without noise it is exact."""
     options = replace(fitted.options, alpha=(0.0, 0.0))
-    dof = degrees_of_freedom(*fitted.state.model.U.shape, **options.parts)
+    dof = options.dof(*fitted.state.model.U.shape)
     if fitted.n_rows < dof:
         return fitted
     exact = fit(replace(task, options=options, automatic=FIXED), rows, fitted.state, on_step)

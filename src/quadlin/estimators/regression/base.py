@@ -110,6 +110,7 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
     max_memory: int | str = "auto"
     losses: tuple[str, ...] = ("squared", "huber")
     machine: str | None = None  # the class that fits ratings better
+    _opened = opened  # rows that were checked, and their columns
 
     @with_callbacks  # type: ignore[untyped-decorator]
     @unflagged
@@ -226,12 +227,6 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             advice = ratings_advice(roles, self.machine, given_names(roles.codes, fitted.columns))
             return Message.joined([text, Message("columns: {advice}", advice=advice)], "\n")
         return Message.joined([text, *map(code_advice, roles.codes)], "\n")
-
-    def _opened(
-        self, X: Any, y: Any, weight: Any, columns: Columns | None = None, least: int = 1
-    ) -> tuple[MemorySource | Source, Columns]:
-        """Return rows that were checked, and their columns."""
-        return opened(self, X, y, weight, columns, least)
 
     def _journaled(
         self, path: Any, source: MemorySource | Source, columns: Columns, warm: FitState | None

@@ -14,7 +14,6 @@ from sklearn.utils import check_random_state
 from quadlin.core.arrays import is_numpy
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.losses import LINKED
-from quadlin.core.model import degrees_of_freedom
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
@@ -60,7 +59,7 @@ class Task(Plan):
         size, most = self._batch_sizes(options.rank)
         if self.max_memory != "auto":
             d = len(self.make_units.names)
-            least = FIRST_ROWS * degrees_of_freedom(d, options.rank, **options.parts)
+            least = FIRST_ROWS * options.dof(d, options.rank)
             room = self._room(pairs)
             if pairs is not None and room < least:
                 refuse_pairs_with_strict(pairs)

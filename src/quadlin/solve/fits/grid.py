@@ -21,10 +21,10 @@ from quadlin.core.moments import Survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.driver import follow
-from quadlin.solve.lowrank.exact import Alpha, Exact, exact_solver
+from quadlin.solve.lowrank.exact import Alpha, Exact, exact_solver, products_of
 from quadlin.solve.lowrank.penalised import REFERENCE, Penalised, by_matrices
 from quadlin.solve.lowrank.polish import descended, polish
-from quadlin.solve.lowrank.restarts import FEW, best_start, products_of, quick_start
+from quadlin.solve.lowrank.restarts import FEW, best_start, quick_start
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Options, Problem, Record, Solution, Status, finished
 from quadlin.solve.lowrank.whitening import Identity, Whitener, whitener

@@ -17,7 +17,6 @@ from scipy.sparse import issparse
 from quadlin.core.chunks import MemorySource
 from quadlin.core.compiled_columns import MOST_WIDTH
 from quadlin.core.library import takes
-from quadlin.core.model import degrees_of_freedom
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
@@ -45,7 +44,7 @@ def goes_by_columns(rows: Rows, units: Units, options: Options, tally: Tally) ->
         return False
     plain = options.fit_linear and options.fit_intercept and options.polish
     plain = plain and options.loss == "squared" and options.whiten in ("auto", "none")
-    few = tally.counting < ROWS_PER_PARAMETER * degrees_of_freedom(d, options.rank, **options.parts)
+    few = tally.counting < ROWS_PER_PARAMETER * options.dof(d, options.rank)
     few = few or (options.rank == 0 and options.alpha[0] >= FIRM * tally.weight)
     low = options.rank <= MOST_WIDTH and min(options.alpha) > 0 and units.target.power > 0
     if not (plain and few and low) or np.any(units.free) or source.X.dtype != units.scale.dtype:

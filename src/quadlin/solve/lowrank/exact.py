@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quadlin.core.arrays import Array, diagonal, is_numpy, lead, namespace, solved
+from quadlin.core.arrays import Array, diagonal, is_numpy, lead, namespace, solved, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive, folded
 from quadlin.core.model import Model
@@ -91,6 +91,11 @@ def _product_rows(Z: np.ndarray, y: np.ndarray, pairs: ProductPairs | None) -> n
             A[start] *= pairs.modelled[start - d - 1]
             start += d - i
     return A
+
+
+def products_of(rows: Rows, units: Units) -> np.ndarray:
+    """Return the Gram matrix of (1, z, z_i z_j for i ≤ j, y), for few features: one pass."""
+    return to_numpy(rows.reduce(_normal, units, ProductPairs.of(units)).gram)
 
 
 class Exact:

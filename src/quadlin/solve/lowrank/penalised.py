@@ -17,20 +17,20 @@ from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.driver import follow
-from quadlin.solve.lowrank.exact import EXACT_ENTRIES, EXACT_FEATURES, EXACT_ROWS, Alpha, Exact
+from quadlin.solve.lowrank.exact import (
+    EXACT_ENTRIES,
+    EXACT_FEATURES,
+    EXACT_ROWS,
+    Alpha,
+    Exact,
+    products_of,
+)
 from quadlin.solve.lowrank.landscape import Landscape
 from quadlin.solve.lowrank.many_descents import SignedFactors
 from quadlin.solve.lowrank.many_descents import descended as all_descended
 from quadlin.solve.lowrank.newton import CentredTable, Newton, factors
 from quadlin.solve.lowrank.polish import OnStep, descended
-from quadlin.solve.lowrank.restarts import (
-    FEW,
-    STEPS,
-    optima,
-    products_of,
-    products_pay,
-    with_better_components,
-)
+from quadlin.solve.lowrank.restarts import FEW, STEPS, optima, products_pay, swapped
 from quadlin.solve.lowrank.types import Options, Problem, Solution
 from quadlin.solve.lowrank.whitening import Full, Whitener, sharpened, whitener
 

@@ -5,15 +5,11 @@ negative signs, without reading the rows again.
 """
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 import numpy as np
 
-from quadlin.core.arrays import to_numpy
 from quadlin.core.model import Model
-from quadlin.core.rows import Rows
-from quadlin.core.units import Units
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Exact
+from quadlin.solve.lowrank.exact import products_of
 from quadlin.solve.lowrank.landscape import Landscape
 from quadlin.solve.lowrank.many_descents import GAIN, SignedFactors, descended
 from quadlin.solve.lowrank.types import Problem
@@ -87,20 +83,8 @@ def _raced(
     """Return the optima of the finalists of all tries, the best first."""
     for steps, share in heats:
         kept = max(finalists, -(-len(tries) // share))
-        tries = _after_steps(landscape, tries, steps)[:kept]
-    return _after_steps(landscape, tries[:finalists], STEPS)
-
-
-def _after_steps(
-    landscape: Landscape, tries: list[SignedFactors], steps: int, gain: float = GAIN
-) -> list[SignedFactors]:
-    """Return where some steps from each lead, the best first."""
-    return sorted(descended(landscape, tries, steps, gain), key=attrgetter("loss"))
-
-
-def products_of(rows: Rows, units: Units) -> np.ndarray:
-    """Return the Gram matrix of all products that a `Landscape` is made of: one pass."""
-    return to_numpy(Exact(rows, units, EXACT_COLUMNS, linear=False).gram)
+        tries = descended(landscape, tries, steps)[:kept]
+    return descended(landscape, tries[:finalists], STEPS)
 
 
 def products_pay(n_rows: float, d: int) -> bool:
@@ -115,9 +99,9 @@ def products_pay(n_rows: float, d: int) -> bool:
 
 def _leading(landscape: Landscape, rank: int, psd: bool, gain: float = GAIN) -> list[SignedFactors]:
     """Return the better half of the starts by eigenvectors after the first steps, best first."""
-    starts = leading_starts(landscape, rank, psd)
-    kept = max(SIGNS, -(-len(starts) // 2))
-    return _after_steps(landscape, starts, FIRST_STEPS, gain)[:kept]
+    every = leading_starts(landscape, rank, psd)
+    kept = max(SIGNS, -(-len(every) // 2))
+    return descended(landscape, every, FIRST_STEPS, gain)[:kept]
 
 
 def optima(
@@ -127,7 +111,7 @@ def optima(
     few = _leading(landscape, rank, psd)
     signs = sorted((f.signs for f in few[:SIGNS]), key=np.sum, reverse=True)
     random = random_starts(landscape, signs, rng)
-    many = [*few, *_after_steps(landscape, random, FIRST_STEPS)]
+    many = [*few, *descended(landscape, random, FIRST_STEPS)]
     best, *others = _raced(landscape, many, START_HEATS, FINALISTS)
     return [with_better_components(landscape, best, psd), *others]
 
@@ -150,5 +134,5 @@ def quick_start(problem: Problem, gram: np.ndarray) -> Model:
     units, options = problem.units, problem.options
     landscape = Landscape(gram, units, options)
     few = _leading(landscape, options.rank, options.psd, options.tol)
-    best = _after_steps(landscape, few, TRIAL_STEPS - FIRST_STEPS, options.tol)[0]
+    best = descended(landscape, few, TRIAL_STEPS - FIRST_STEPS, options.tol)[0]
     return landscape.model(descended(landscape, [best], STEPS, options.tol)[0], units)

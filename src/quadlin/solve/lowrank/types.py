@@ -107,14 +107,9 @@ class Options:
     alpha: tuple[float, float] = (0.0, 0.0)  # ridge on w and on M
     loss: str = "squared"  # or "logistic", of labels 0 and 1, or "poisson", of counts
 
-    @property
-    def parts(self) -> dict[str, bool]:
-        """Return which parts other than M are fitted."""
-        return {"linear": self.fit_linear, "intercept": self.fit_intercept}
-
     def dof(self, d: int, rank: int) -> int:
         """Return the number of parameters of a model of some rank of d features."""
-        return degrees_of_freedom(d, rank, **self.parts)
+        return degrees_of_freedom(d, rank, linear=self.fit_linear, intercept=self.fit_intercept)
 
     @property
     def levels_are_ambiguous(self) -> bool:

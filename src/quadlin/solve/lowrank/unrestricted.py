@@ -13,9 +13,9 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.model import Model, constant_model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_FEATURES, Exact
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_FEATURES, Exact, products_of
 from quadlin.solve.lowrank.landscape import Landscape, linear_parts, pseudo_inverse
-from quadlin.solve.lowrank.restarts import GRAM_WORK, products_of
+from quadlin.solve.lowrank.restarts import GRAM_WORK
 from quadlin.solve.lowrank.types import Options
 
 
