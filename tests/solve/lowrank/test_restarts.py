@@ -256,6 +256,17 @@ def test_more_features_are_fitted_without_their_products():
     assert wide.score(X, y) > 1 - 1e-10
 
 
+@pytest.mark.parametrize(("common", "alpha", "passes"), [(0.0, 0, 3), (2.0, 0, 4), (2.0, 1.0, 3)])
+def test_the_products_of_few_features_tell_their_correlations(common, alpha, passes):
+    """Passes: a survey, the products, and the optimum, without a penalty with each whitener."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 6)) + common * rng.standard_normal((600, 1))
+    y = X[:, 0] * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(600)
+    model = SecondOrderRegressor(2, alpha=alpha, random_state=0).fit(X, y)
+    assert model.history_[-1].passes == passes
+    assert model.score(X, y) > 0.99
+
+
 def redundant(kind, dtype, rng):
     """Return features that vary in fewer directions than there are of them, up to rounding."""
     X = rng.standard_normal((60, 3))

@@ -11,6 +11,7 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.types import Options
+from quadlin.solve.lowrank.whitening import Covariance
 
 EXACT_ROWS, EXACT_COLUMNS = 3000, 1500  # the largest matrix that is solved directly
 EXACT_ENTRIES = 1 << 25  # of dense rows or products at a time
@@ -96,6 +97,12 @@ def _product_rows(Z: np.ndarray, y: np.ndarray, pairs: ProductPairs | None) -> n
 def products_of(rows: Rows, units: Units) -> np.ndarray:
     """Return the Gram matrix of (1, z, z_i z_j for i ≤ j, y), for few features: one pass."""
     return to_numpy(rows.reduce(_normal, units, ProductPairs.of(units)).gram)
+
+
+def covariance_among(products: np.ndarray, units: Units) -> Covariance:
+    """Return Σω z zᵀ, which is a part of what `products_of` returns."""
+    d = units.scale.shape[0]
+    return Covariance(float(products[0, 0]), units.array(products[1 : d + 1, 1 : d + 1]))
 
 
 class Exact:

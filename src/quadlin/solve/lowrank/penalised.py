@@ -23,6 +23,7 @@ from quadlin.solve.lowrank.exact import (
     EXACT_ROWS,
     Alpha,
     Exact,
+    covariance_among,
     products_of,
 )
 from quadlin.solve.lowrank.landscape import Landscape
@@ -129,7 +130,7 @@ def fit_penalised(
     """Fit a rank 0 < k < d with penalties by matrices; None if these are too large.
 
     Time: one n×n system, n ≤ 3,000, and some 5 to 15 steps of O(n·p²), p = (k + 1)d. Passes: two
-    and those of the whitener. Memory: three matrices n×n.
+    and, beyond 25 features, those of the whitener. Memory: three matrices n×n.
     """
     d = int(units.scale.shape[0])
     if not by_matrices(rows, units, options, tally.counting):
@@ -138,8 +139,9 @@ def fit_penalised(
         return None
     problem = Problem(rows, units, options, np.random.default_rng(seed))
     ridge = options.alpha[0] / tally.weight
-    white = whitener(rows, units, options.whiten, ridge, problem.rng)
     penalised = Penalised(rows, units, options, tally.counting, tally.weight, seed)
+    sigma = covariance_among(penalised.gram, units) if d <= FEW else None
+    white = whitener(rows, units, options.whiten, ridge, problem.rng, sigma)
     start = penalised.model(options.rank, options.alpha)
     solution = follow(problem, descended(problem, white, start), on_step)
     return solution, sharpened(white) if isinstance(white, Full) else white
