@@ -25,7 +25,7 @@ unflagged = np.errstate(all="ignore")
 
 def namespace(*arrays: Array) -> Namespace:
     """Return the namespace that the arrays share; sparse matrices of scipy count as numpy's."""
-    if all(type(a) is np.ndarray for a in arrays):  # the usual case, fast for every block
+    if set(map(type, arrays)) == {np.ndarray}:  # the usual case, fast for every block
         return numpy_namespace
     dense = [a for a in arrays if a is not None and not issparse(a)]
     return array_namespace(*dense) if dense else numpy_namespace

@@ -185,7 +185,9 @@ class MemorySource(RowSource):
         return replace(self, block_rows=max(rows, min(16 * rows, WIDE_ROWS)))
 
     def parts(self, count_hint: int) -> list["MemorySource"]:
-        """Cut into at most `count_hint` runs of rows, none of them empty."""
+        """Cut into at most `count_hint` runs of rows, none of them empty if there are several."""
+        if count_hint < 2:
+            return [self]
         chunks = (self.between(a, b) for a, b in even_cuts(self.rows, count_hint))
         return [MemorySource(c.X, c.y, c.weight, self.block_rows) for c in chunks]
 
