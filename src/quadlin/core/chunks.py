@@ -171,9 +171,9 @@ class MemorySource(RowSource):
         return int(self.X.nnz) if issparse(self.X) else self.rows * self.width
 
     def __iter__(self) -> Iterator[Chunk]:
-        step = self.block_rows or _block_rows(self.X)
+        table, step = Chunk(self.X, self.y, self.weight), self.block_rows or _block_rows(self.X)
         for start in range(0, self.rows, step):
-            yield self.between(start, min(start + step, self.rows))
+            yield table.between(start, min(start + step, self.rows))
 
     def in_wide_blocks(self) -> "MemorySource":
         """Return the same rows in blocks of up to 16 times the size, for sums that copy none."""
@@ -188,7 +188,8 @@ class MemorySource(RowSource):
         """Cut into at most `count_hint` runs of rows, none of them empty if there are several."""
         if count_hint < 2:
             return [self]
-        chunks = (self.between(a, b) for a, b in even_cuts(self.rows, count_hint))
+        table = Chunk(self.X, self.y, self.weight)
+        chunks = (table.between(a, b) for a, b in even_cuts(self.rows, count_hint))
         return [MemorySource(c.X, c.y, c.weight, self.block_rows) for c in chunks]
 
     def fingerprint(self) -> str:
@@ -204,10 +205,6 @@ class MemorySource(RowSource):
             for start in range(0, len(array), step):  # without a second copy of X
                 digest.update(np.ascontiguousarray(array[start : start + step]).data)
         return digest.hexdigest()
-
-    def between(self, start: int, stop: int) -> Chunk:
-        """Return the rows [start, stop), as views."""
-        return Chunk(self.X, self.y, self.weight).between(start, stop)
 
 
 def even_cuts(n: int, count: int) -> list[tuple[int, int]]:

@@ -146,7 +146,8 @@ def whitener(
     none = Identity((1 + ridge) ** -0.5)
     d = units.scale.shape[0]
     if mode == "auto":
-        if not _correlated(rows, units, rng, sigma):
+        energy, independent = correlation_energy(rows, units, rng, sigma)
+        if not (energy >= ENERGY_RATIO * independent and energy - independent >= ENERGY_EXCESS):
             return none
         mode = "full" if d <= FULL_LIMIT else "lowrank"
     if mode == "full":
@@ -154,13 +155,6 @@ def whitener(
     if mode == "lowrank":
         return _low_rank(rows, units, ridge, rng)
     return none
-
-
-def _correlated(
-    rows: Rows, units: Units, rng: np.random.Generator, sigma: Covariance | None
-) -> bool:
-    energy, independent = correlation_energy(rows, units, rng, sigma)
-    return energy >= ENERGY_RATIO * independent and energy - independent >= ENERGY_EXCESS
 
 
 def correlation_energy(
