@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
 from threading import Lock
@@ -69,11 +70,11 @@ class Engine(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Serial(Engine):
     """One chunk after the other, in this thread."""
 
-    def __init__(self, source: Iterable[Any]) -> None:
-        self.source = source
+    source: Any
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks."""
@@ -84,6 +85,7 @@ class Serial(Engine):
         return Serial(source)
 
 
+@dataclass(eq=False)
 class Threads(Engine):
     """Sums parts of the rows in threads, and adds the sums of the parts in the order of the rows.
 
@@ -100,9 +102,9 @@ class Threads(Engine):
     45.0
     """
 
-    def __init__(self, source: Any, workers: int) -> None:
-        self.source, self.workers = source, workers
-        self._heights: list[int] | None = None  # of the parts, known after the first pass
+    source: Any
+    workers: int
+    _heights: list[int] | None = field(default=None, init=False)  # of the parts, after one pass
 
     def carry(self, fn: Callable[..., T], params: tuple[Any, ...], per_row: Any = None) -> T | None:
         """Return the sum over all chunks."""
