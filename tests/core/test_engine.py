@@ -197,6 +197,15 @@ def test_parts_without_rows_and_what_parts_leave_out_are_counted(tmp_path):
     np.testing.assert_allclose(threaded.features.var, serial.features.var)
 
 
+def test_rows_left_out_of_a_file_that_is_not_cut_are_counted_by_threads_too(tmp_path):
+    table = pa.table({"a": [1.0, None, 3.0], "y": [1.0, 2.0, 3.0]})
+    pyarrow.parquet.write_table(table, tmp_path / "table.parquet")
+    source = open_source(tmp_path / "table.parquet", target="y", missing="drop")
+    assert len(source.parts(16)) == 1
+    assert Rows(engine_for(source, 3)).reduce(survey).tally.rows == 2
+    assert source.dropped == 1
+
+
 def test_a_slice_of_a_memory_map_is_cut_as_it_is(tmp_path):
     np.save(tmp_path / "X.npy", np.vstack([3 * DATA.X + 1, DATA.X]))
     X = np.load(tmp_path / "X.npy", mmap_mode="r")[3000:]
