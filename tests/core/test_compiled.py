@@ -124,7 +124,7 @@ def test_sparse_rows_are_multiplied_by_any_number_of_columns(seed, columns, n, f
     entries = rng.standard_normal((n, 40)) * (rng.uniform(size=(n, 40)) < 0.3)
     X = FORMS[form](entries.astype(dtype))
     units = units_of(Moments.of(rng.standard_normal((50, 40))), np.full(40, True), TARGET, dtype)
-    Z = Block(X, units).toarray()
+    Z = units.standardised(X)
     Q, R = (rng.standard_normal((size, columns)).astype(dtype) for size in (40, n))
     with pytest.MonkeyPatch.context() as patch:
         with_instructions(patch, level)
@@ -156,7 +156,7 @@ def test_rows_of_other_numbers_are_left_to_the_reference(rows):
     units = units_of(Moments.of(np.eye(4, 2)), np.ones(2, bool), TARGET, np.float64)
     block = Block(rows, units)
     assert block.kernel is None
-    np.testing.assert_allclose(block.matmul(np.eye(2)), block.toarray())
+    np.testing.assert_allclose(block.matmul(np.eye(2)), units.standardised(rows))
 
 
 @needs_kernel

@@ -156,19 +156,11 @@ class Block:
         loss = float(xp.sum(xp.astype(xp.concat(losses), xp.float64)))
         return Passed(action, p1, p2, p0, loss)
 
-    def toarray(self) -> Array:
-        """Return Z itself, dense; meant for few columns."""
-        return self.units.standardised(self.X)
-
-    def columns(self, index: Array) -> Array:
-        """Return Z[:, index], dense: a few columns."""
-        return self.units.standardised(self.X, index)
-
     def gram(self, weight: Array | None) -> Array:
         """Return Zᵀ diag(weight) Z, a d×d matrix, which is formed only on request."""
         omega = None if weight is None else self.pieces.in_dtype(weight)
         if not self.pieces.sparse:
-            Z = self.toarray()
+            Z = self.units.standardised(self.X)
             if omega is not None:
                 Z *= self.xp.sqrt(omega)[:, None]  # a copy already: no other is made
             return Z.T @ Z

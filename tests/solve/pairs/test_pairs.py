@@ -103,7 +103,7 @@ def test_sums_over_products_equal_those_of_dense_columns(rank):
     _, units = in_memory(X, y, weight)
     columns = columns_of(units, rank)
     rows = Block(X, units)
-    Z, U = rows.toarray(), columns.model.U
+    Z, U = units.standardised(X), columns.model.U
     r = (y - units.target.mean) / units.target.scale - predict(columns.model, rows)
     tangent = [2 * Z * (Z @ U[:, [a]] - (1 - units.free) * U[:, a] * Z) for a in range(rank)]
     A = np.concatenate([np.ones((60, 1)), Z, *tangent, Z[:, [0, 1, 2]] * Z[:, [1, 3, 2]]], axis=1)
@@ -130,7 +130,7 @@ def test_rows_left_out_have_the_errors_of_fits_without_them():
     search = PairSearch(rows, units, alpha=(0.3, 0.0, 0.2))
     fit = search.run()
     assert len(fit.i) > 0
-    Z, ridge = Block(X, units).toarray(), np.full(6 + len(fit.i), 0.3)
+    Z, ridge = units.standardised(X), np.full(6 + len(fit.i), 0.3)
     ridge[0], ridge[6:] = 0.0, 0.2
     A = np.concatenate([np.ones((60, 1)), Z, Z[:, fit.i] * Z[:, fit.j]], axis=1)
     r, squares = (y - units.target.mean) / units.target.scale, []
@@ -147,7 +147,7 @@ def test_the_tangent_columns_are_what_a_small_change_of_l_adds():
     _, units = in_memory(X, y)
     columns = columns_of(units, 2)
     model, H = columns.model, np.random.default_rng(1).standard_normal((5, 2))
-    Z, eps = Block(X, units).toarray(), 1e-5
+    Z, eps = units.standardised(X), 1e-5
 
     def moved(size):
         M = (model.U * model.s) @ model.U.T + size * (model.U @ H.T + H @ model.U.T)

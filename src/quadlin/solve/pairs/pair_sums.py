@@ -57,7 +57,7 @@ class RegressionColumns:
             part = chunk if n <= step else chunk.at(np.arange(start, min(n, start + step)))
             block = Block(part.X, self.units)
             xp = namespace(self.units.scale)
-            Z = xp.astype(block.columns(self.features), xp.float64)
+            Z = xp.astype(self.units.standardised(part.X, self.features), xp.float64)
             y, f = self.units.standardised_target(part.y), predict(self.model, block)
             y, f, omega = xp.astype(y, xp.float64), xp.astype(f, xp.float64), part.weight
             omega = xp.ones_like(f) if omega is None else xp.astype(omega, xp.float64)

@@ -27,7 +27,8 @@ class PairTerms:
 
     def of(self, block: Block) -> np.ndarray:
         """Return the sum for the rows of a block."""
-        values: np.ndarray = to_numpy(block.columns(self.i) * block.columns(self.j)) @ self.coef
+        left, right = (block.units.standardised(block.X, at) for at in (self.i, self.j))
+        values: np.ndarray = to_numpy(left * right) @ self.coef
         return values
 
 
