@@ -173,8 +173,7 @@ class Source(RowSource):
         """Add up the counts of passes over its parts."""
         self.counts.clear()
         for part in parts:
-            if part is not self:
-                self.counts.add(part.counts)
+            self.counts.add(part.counts)
 
     def fingerprint(self) -> str | None:
         """Return a hash of the data and of how they are read; None if the data have no identity."""

@@ -197,10 +197,6 @@ class Ends:
         least = max((WITHIN * gain) ** 2, task.units.eps)
         return cls(gain, min(gain, least), rounding, CLOSING_STEPS)
 
-    def after_closing(self) -> "Ends":
-        """Return the ends after a closing step."""
-        return replace(self, steps=self.steps - 1)
-
 
 def precision(
     task: GaussNewton, objective: float, promised: float, tol: float, ends: Ends

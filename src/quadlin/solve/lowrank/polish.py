@@ -154,7 +154,7 @@ def refined(
             damping = max(10 * damping, 1e-2)
             continue
         exhausted = HALF * p.objective < reached.objective <= HARDLY * rounding
-        ends = ends.after_closing() if closing else ends
+        ends = replace(ends, steps=ends.steps - 1) if closing else ends
         p, damping = reached, damping / 10 if damping > 1e-4 else 0.0
         yield iterate(p)
         if exhausted:
