@@ -43,7 +43,7 @@ def pass_costs(layout, entries, repeat=5):
     carried = version.carried(source, None)
     calls = [lambda: X @ v, *((lambda name=name: by_name[name](carried)) for name in PASSES)]
     with threadpool_limits(1):
-        read, *taken = least([*calls, lambda: version.moments.survey(carried)], repeat)
+        read, *taken = least([*calls, lambda: version.moments.moments_of(carried)], repeat)
     return [t / read for t in taken]
 
 

@@ -88,7 +88,7 @@ STRICT = rows(STRICT_ROWS, 2, STRICT_D)
 def keep_no_row(monkeypatch, calls, estimator=SecondOrderRegressor):
     """Stream the same rows again and again, through every stage, in batches of few rows."""
     # Batches are counted and not kept, so short ones take as much as long ones.
-    monkeypatch.setattr(streams, "degrees_of_freedom", lambda *_, **__: 20)
+    monkeypatch.setattr(streams.Stream, "_dof", 20)
     monkeypatch.setattr(starts, "SIGNIFICANT", 0.0)  # the power iteration ends after one batch
     monkeypatch.setattr(beginning, "contracts", lambda *_: False)  # and so do steps of full length
     model = estimator(rank=K, max_memory="minimal", batch_size=200, random_state=0)

@@ -277,14 +277,14 @@ def test_a_stream_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_fit_goes_on(tmp_path, monkeypatch):
-    # Ctrl-C in the fourth pass.
+    # Ctrl-C in the third pass.
     from quadlin.core.rows import Rows
 
     original, count = Rows._carried, []
 
     def interrupted(*args):
         count.append(1)
-        if len(count) == 4:
+        if len(count) == 3:
             raise KeyboardInterrupt
         return original(*args)
 
