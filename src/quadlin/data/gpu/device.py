@@ -147,7 +147,7 @@ class OnDevice(Engine):
 
         device_units = self._sent(units)
         y, weight = self._values
-        target = there.standardised_target(y)
+        target = device_units.standardised_target(y)
         total = float(y.shape[0]) if weight is None else float(weight.sum())
         return Kept(units, stacked_units(device_units), target, total)
 

@@ -41,7 +41,7 @@ class ChunkError(RuntimeError):
 
 
 def on_gpu(source: MemorySource) -> bool:
-    """Tell whether rows are torch tensors on a CUDA device."""
+    """Return whether rows are torch tensors on a CUDA device."""
     return getattr(source.X, "is_cuda", False) is True
 
 

@@ -68,8 +68,8 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         sample = sample_of(self.rows, size / self.n_rows, None)
         if sample.engine.source.rows < size / 2:  # too many rows are equal
             return self
-        weight = few.reduce(survey).tally.weight
-        return RankSearch(few, self.units, self.options, round(weight), weight, self.seed)
+        weight = sample.reduce(survey).tally.weight
+        return RankSearch(sample, self.units, self.options, round(weight), weight, self.seed)
 
     def sample_size(self, k: int) -> int:
         """Return how many rows are enough to compare ranks up to k."""

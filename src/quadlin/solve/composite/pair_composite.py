@@ -80,13 +80,13 @@ class LowRankPart:
     alpha: Alpha
 
     @classmethod
-    def of(cls, rows: Rows, plan: Plan, units: Units) -> "Beside":
-        """Fit rows, for a model in other units."""
+    def of(cls, rows: Rows, plan: Plan, units: Units) -> "LowRankPart":
+        """Fit rows, and return the model in the given units."""
         search, surveyed = None, rows.reduce(survey)
         if plan.automatic.alpha and surveyed.target.var[0] > 0:
             of_rows = plan.make_units(surveyed.features, surveyed.target)
             search = search_of(rows, of_rows, plan, surveyed)
-            search.thorough = False  # it is a start for pairs and L together
+            search.thorough = False  # the result is only a start for pairs and L together
         state, chosen = fit_choosing(rows, plan, surveyed=surveyed, search=search)
         return cls(in_units(finished(state).model, state.units, units), chosen.alpha)
 

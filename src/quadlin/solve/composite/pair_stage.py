@@ -173,7 +173,7 @@ class PairStage:
 def first_stage(
     plan: Plan, request: PairRequest, rows: Rows, surveyed: Survey, search: bool = True
 ) -> tuple[PairStage, PairOutcome | None]:
-    """Look for pairs beside a linear model, before any rank is tried, unless told not to."""
+    """Search for pairs with a linear model before any rank is tried, unless `search` is false."""
     units = plan.make_units(surveyed.features, surveyed.target)
     stage = PairStage(plan, request, rows, surveyed, units)
     searches = search and plan.automatic.rank and request.given is None

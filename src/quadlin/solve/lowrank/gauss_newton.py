@@ -33,9 +33,7 @@ TIGHT_TOL = 1e-3  # and at most to this one
 PROMISING, TIGHTEST_TOL, AIM = 0.5, {4: 1e-3, 8: 1e-5}, 0.5
 CLOSING_STEPS = 3  # Newton steps at the end, each of which squares the error of a fit
 WITHIN = 0.01  # of the gain that ends a fit: what remains after them
-SEPARATED = (
-    5e-3  # of the deviance of a constant: with less, it would fall to zero without a penalty
-)
+SEPARATED = 5e-3  # of the deviance of a constant: below, it would fall to zero without a penalty
 
 
 def smallest_loss(units: Units) -> float:

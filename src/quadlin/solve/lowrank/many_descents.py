@@ -71,15 +71,15 @@ def descended(
 ) -> list[SignedFactors]:
     """Take at most `steps` steps from each start, until one lowers the loss by no more than `gain`.
 
-    Returns where they lead, the best first. `gain` is a share of the loss. All starts have the same
-    rank. Memory: a stack of matrices, at most 2²⁰ numbers of them or one.
+    Returns the points that they reach, the best first. `gain` is a share of the loss. All starts
+    have the same rank. Memory: a stack of matrices with at most 2²⁰ numbers, or one larger one.
     """
     if not starts:
         return []
     d, k = starts[0].L.shape
     stack = max(1, ENTRIES // max(1, d**3 * k))
     stacks = (starts[i : i + stack] for i in range(0, len(starts), stack))
-    ends = [reached for some in stacks for reached in _descended(loss, some, steps, gain)]
+    ends = [reached for group in stacks for reached in _descended(loss, group, steps, gain)]
     return sorted(ends, key=attrgetter("loss"))
 
 

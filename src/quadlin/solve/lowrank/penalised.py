@@ -31,7 +31,13 @@ from quadlin.solve.lowrank.many_descents import SignedFactors
 from quadlin.solve.lowrank.many_descents import descended as all_descended
 from quadlin.solve.lowrank.newton import CentredTable, Newton, factors
 from quadlin.solve.lowrank.polish import OnStep, descended
-from quadlin.solve.lowrank.restarts import FEW, STEPS, optima, products_pay, swapped
+from quadlin.solve.lowrank.restarts import (
+    FEW,
+    STEPS,
+    optima,
+    products_pay,
+    with_better_components,
+)
 from quadlin.solve.lowrank.types import Options, Problem, Solution
 from quadlin.solve.lowrank.whitening import Full, Whitener, sharpened, whitener
 

@@ -99,9 +99,9 @@ def products_pay(n_rows: float, d: int) -> bool:
 
 def _leading(landscape: Landscape, rank: int, psd: bool, gain: float = GAIN) -> list[SignedFactors]:
     """Return the better half of the starts by eigenvectors after the first steps, best first."""
-    every = leading_starts(landscape, rank, psd)
-    kept = max(SIGNS, -(-len(every) // 2))
-    return descended(landscape, every, FIRST_STEPS, gain)[:kept]
+    starts = leading_starts(landscape, rank, psd)
+    kept = max(SIGNS, -(-len(starts) // 2))
+    return descended(landscape, starts, FIRST_STEPS, gain)[:kept]
 
 
 def optima(
