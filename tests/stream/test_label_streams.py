@@ -186,3 +186,25 @@ def test_a_batch_whose_labels_are_certain_asks_for_no_step():
     nothing = Sums(3.0, 0.0, np.zeros(1), np.zeros((1, 1)), np.zeros((1, 1)), np.zeros((1, 1, 1)))
     assert 0 < 1 / step_curvature("logistic", units, nothing) < 1e20
     assert step_curvature("logistic", units, replace(nothing, loss=1.0)) > 0.01
+
+
+@pytest.mark.parametrize("kind", [SecondOrderClassifier, FactorizationMachineClassifier])
+def test_weights_that_count_no_labels_are_told(kind):
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 3, size=(500, 2)).astype(str).astype(object), rng.integers(0, 2, 500)
+    for weight in (1e-20, 1e-6, 1e20):
+        with pytest.raises(ValueError, match="In a stream weights count labels"):
+            kind().partial_fit(X, y, classes=[0, 1], sample_weight=np.full(500, weight))
+    with pytest.warns(UserWarning, match="500 rows count as 5. Divide"):
+        kind().partial_fit(X, y, classes=[0, 1], sample_weight=np.full(500, 0.01))
+
+
+@pytest.mark.parametrize("weight", [0.002, 0.01, 0.1])
+def test_a_stream_of_a_machine_may_begin_with_less_than_one_label(weight):
+    X = np.array([["a", "b"], ["c", "d"]], dtype=object)
+    machine = FactorizationMachineClassifier(random_state=0)
+    for rows in (1, 2):
+        weights = np.full(rows, weight)
+        machine.partial_fit(X[:rows], np.zeros(rows), classes=[0, 1], sample_weight=weights)
+        P = machine.predict_proba(X)
+        assert np.all((P[:, 0] > 0.5) & (P[:, 0] < 1))

@@ -171,3 +171,15 @@ def test_an_operator_of_a_real_signal_may_have_any_phase_in_its_adjoint():
         A.shape, lambda v: A @ v, rmatvec=lambda u: (A.conj().T @ u).conj(), dtype=complex
     )
     assert signal_error(z, silently(rows, np.abs(A @ z) ** 2, real=True).signal_) < 1e-9
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+@pytest.mark.parametrize("scale", [1e-320, 1e-100, 1e300])
+def test_the_scale_of_weights_does_not_matter(scale, loss):
+    A, _, y, rng = drawn("real", 120, 8)
+    y = y + 0.1 * rng.standard_normal(120)
+    weight = rng.integers(1, 4, size=120).astype(float)
+    expected = fitted(A, y, weight, loss=loss).signal_
+    actual = fitted(A, y, scale * weight, loss=loss).signal_
+    # The smallest numbers of float64 have three digits.
+    assert signal_error(expected, actual) < (1e-3 if scale < 1e-300 else 1e-6)

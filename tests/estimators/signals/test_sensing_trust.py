@@ -114,3 +114,29 @@ def test_causes_of_what_is_left_are_named_in_one_sentence():
         MatrixSensing(1, psd=True, random_state=0).fit(A, -y)
     with pytest.warns(UserWarning, match=r"psd=True\), or a linear part of y \(SecondOrderReg"):
         MatrixSensing(1, psd=True, fit_intercept=True, random_state=0).fit(A, -y)
+
+
+@pytest.mark.parametrize("change", ["far", "extreme"])
+def test_advice_for_tables_is_not_given_for_vectors_that_measure(change):
+    A, _, _, rng = symmetric(200, 4, 1)
+    u = rng.standard_normal(4)
+    if change == "far":
+        A[:, 0] += 6e5
+    else:
+        A[:2] *= 1e3
+    assert relative_error(silently(A, (A @ u) ** 2), np.outer(u, u)) < 1e-4
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-100, 1e300])
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+@pytest.mark.parametrize("draw", [symmetric, pairs])
+def test_the_scale_of_weights_of_measurements_does_not_matter(draw, loss, scale):
+    rows, y, _, rng = draw(300, 6, 2)
+    y += 0.1 * rng.standard_normal(300)
+    weight = rng.integers(1, 4, size=300).astype(float)
+    model = MatrixSensing(2, loss=loss, random_state=0)
+    expected = model.fit(rows, y, sample_weight=weight).matrix_
+    # The smallest numbers of float64 have three digits.
+    rtol = 1e-2 if scale < 1e-300 else 1e-6
+    actual = model.fit(rows, y, sample_weight=scale * weight).matrix_
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol)

@@ -6,6 +6,7 @@ import numpy as np
 
 from quadlin.core.arrays import Array, moved, to_numpy, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.estimators.labels.fitted_classes import FittedClasses
@@ -15,6 +16,7 @@ from quadlin.estimators.regression.streaming import all_zero
 from quadlin.estimators.regression.tasks import seed_of, task_of
 from quadlin.estimators.regression.trust import in_model_dtype
 from quadlin.estimators.rows.columns import Columns
+from quadlin.estimators.rows.input_errors import check_label_weights
 from quadlin.estimators.rows.labels import (
     LabelledRows,
     class_names,
@@ -55,7 +57,8 @@ class StreamingLabels(PredictingLabels):
         classes : array (n_classes,)
             All labels that will come; needed in the first call only.
         sample_weight : array (n_samples,) or None
-            As for `fit`.
+            A weight of 2 is the same as the row given twice. Divide relative weights by their mean,
+            which only `fit` can do by itself.
         checkpoint : None
             Streams of labels have none: save the classifier instead.
 
@@ -128,6 +131,8 @@ class StreamingLabels(PredictingLabels):
                 codes = codes_of(labels, classes)[1]
             X = in_model_dtype(chunk.X, caller, *streams[0].example_and_dtype)
             weight = _weighted(chunk, codes, factors)
+            tally = Tally.of(Chunk(X, chunk.y, weight))
+            check_label_weights(tally, first=not streams[0].n_rows)
             targets = [
                 moved((codes == label).astype(np.float64), chunk.y)
                 for label in fitted_classes(len(classes))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from quadlin.estimators.rows.columns import Columns
 
 FIRST_ROWS = 1000  # that show cheaply that a column holds no ids
+LEAST_LABELS, FEW_LABELS, MOST_LABELS = 1e-3, 0.1, 1e9  # that rows of a stream may count as
 HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
 FAR = 5e5  # standard deviations: of products of such columns float64 keeps four digits
 MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
@@ -70,6 +71,21 @@ def check_weights(tally: Tally, dtype: Any) -> None:
             f"The weights are {mean:.0e} on average, too {'large' if mean > 1 else 'small'} to sum "
             "up. Divide them all by the same number, and alpha as well."
         )
+
+
+def check_label_weights(tally: Tally, first: bool) -> None:
+    """Refuse weights that count no labels in a stream, and warn of the first if they count few."""
+    if not tally.counting:
+        return
+    mean = tally.weight / tally.counting
+    text = (
+        f"The weights are {mean:.0e} on average. In a stream weights count labels, and the "
+        f"{tally.counting:,} rows count as {tally.weight:.2g}. Divide them by their mean."
+    )
+    if mean > MOST_LABELS or (first and mean < LEAST_LABELS):
+        raise ValueError(text)
+    if first and mean < FEW_LABELS:
+        warn(text)
 
 
 def warn_of_target(surveyed: Survey, options: Options) -> None:

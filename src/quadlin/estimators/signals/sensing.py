@@ -196,14 +196,16 @@ class MatrixSensing(MeasurementEstimator):
         with no_model_yet():
             checks = {"accept_sparse": "csr", "dtype": types, "ensure_min_samples": 2}
             A, y = measurement_rows(draft, A, y, y_numeric=True, **checks)
-            model, status = fitted_symmetric(self, A, y, sample_weight)
+            weight = weights_of(sample_weight, y)
+            given = None if sample_weight is None else weight
+            model, status = fitted_symmetric(self, A, y, given)
             factor, values = np.asarray(model.components_).T, np.asarray(model.eigenvalues_)
             intercept, history = float(model.intercept_), model.history_
         adopt_columns(self, draft)
         self.left_, self.values_, self.right_ = factor, values, factor
         self.intercept_, self.history_, self.is_pair_ = intercept, history, False
         self.status_ = Status.undetermined if status in WEAK else status
-        return (A,), np.asarray(y, dtype=np.float64), weights_of(sample_weight, y)
+        return (A,), np.asarray(y, dtype=np.float64), weight
 
     def _judge(self, rows: tuple[Any, ...], y: np.ndarray, weight: np.ndarray) -> None:
         """Say where rows do not determine M, or M does not explain y."""

@@ -1,17 +1,13 @@
 """The vectors that measure a matrix, as rows or pairs of rows, checked before use."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from os import PathLike
 from typing import Any
-from warnings import catch_warnings, filterwarnings, simplefilter
 
 import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array
 
 from quadlin.core.arrays import refuse_broken_sparse
@@ -243,9 +239,14 @@ def measurement_rows(estimator: Any, *rows: Any, **checks: Any) -> Any:
 
 
 def weights_of(sample_weight: Any, y: np.ndarray) -> np.ndarray:
-    """Return weights that were checked, 1 where there are none."""
+    """Return weights that were checked, 1 where there are none.
+
+    Without a penalty their scale says nothing: the largest is made about 1, by a power of two.
+    """
     weight = checked_weight(sample_weight, y)
-    return np.ones(len(y)) if weight is None else weight
+    if weight is None:
+        return np.ones(len(y))
+    return np.asarray(np.ldexp(weight, -int(np.frexp(weight.max())[1])))
 
 
 def share_of(left: float) -> str:
@@ -288,15 +289,3 @@ def warn_of_diagonal(A: Any, rank: int) -> None:
                 k=rank,
             )
         )
-
-
-@contextmanager
-def in_words_for_measurements() -> Iterator[None]:
-    """Leave out warnings that `Recovery` gives in words for measurements, or that mislead here.
-
-    A quadratic form of normal vectors has extreme values by nature.
-    """
-    with catch_warnings():
-        simplefilter("ignore", ConvergenceWarning)
-        filterwarnings("ignore", message="A handful of rows have extreme targets")
-        yield

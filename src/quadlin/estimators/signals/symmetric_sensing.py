@@ -1,12 +1,16 @@
 """A symmetric matrix from measurements aᵀMa: a second order model without w."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import log
 from typing import Any
+from warnings import catch_warnings, filterwarnings, simplefilter
 
 import numpy as np
 from scipy.sparse import diags_array, issparse
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.regression.tasks import seed_of
@@ -15,7 +19,6 @@ from quadlin.estimators.signals.sensing_rows import (
     FEW,
     NOTABLE,
     constant_columns,
-    in_words_for_measurements,
     symmetric_unknowns,
     variance_of,
     weights_of,
@@ -31,6 +34,12 @@ ROUNDS = 10  # of a fit whose rows are weighted anew
 BETTER = 0.85  # of σ: what a higher rank must bring to find gross errors that another does not
 ROUNDED = 1e-9  # of a typical y: a residual of a fit that is exact
 EXACT = 1e-12  # of the mean square of y: a loss that is only rounding
+OF_TABLES = (  # how warnings begin whose advice is for the columns of a table
+    "A handful of rows have extreme",
+    "The means of ",
+    "The target is .* in every row, so the model is constant",
+    "There are only 2 rows",
+)
 
 
 def fitted_symmetric(
@@ -228,3 +237,17 @@ def _lowest_exact(
             break
         model = lower
     return model
+
+
+@contextmanager
+def in_words_for_measurements() -> Iterator[None]:
+    """Leave out warnings that `Recovery` gives in words for measurements, or that mislead here.
+
+    A quadratic form of normal vectors has extreme values by nature, and vectors that measure can
+    be neither transformed nor shifted.
+    """
+    with catch_warnings():
+        simplefilter("ignore", ConvergenceWarning)
+        for start in OF_TABLES:
+            filterwarnings("ignore", message=start)
+        yield

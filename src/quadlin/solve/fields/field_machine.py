@@ -34,6 +34,7 @@ from quadlin.solve.fields.level_posterior import (
 )
 from quadlin.solve.fields.level_systems import solved
 
+FAINTEST = 1e-8  # precision: draws of rows that together weigh less than one may be 0 otherwise
 START = 0.1  # standard deviation of the factors at the start
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -135,7 +136,7 @@ class FieldMachine:
         """Return the distribution itself, or a draw as one whose mean it is."""
         if not self.sampled:
             return gamma
-        draw = self.rng.gamma(gamma.shape, 1 / np.asarray(gamma.rate))
+        draw = np.maximum(self.rng.gamma(gamma.shape, 1 / np.asarray(gamma.rate)), FAINTEST)
         return Gamma(gamma.shape, gamma.shape / draw)
 
     def _settled(
