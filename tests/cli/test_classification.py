@@ -192,3 +192,30 @@ def test_fit_says_that_it_classifies_where_nobody_has_asked_for_it(quadlin):
         assert main([*line.split(), *extra.split()]) == 0
         err = quadlin.capsys.readouterr().err
         assert ("The target 'text' is text: classifying 2 classes (no, yes)." in err) == told
+
+
+@pytest.mark.parametrize("way", ["t.csv", "t.csv --one-pass", "t.parquet"])
+def test_a_target_of_true_and_false_is_classified(quadlin, way):
+    TABLE.assign(is_high=F > 0).to_csv("t.csv", index=False)
+    TABLE.assign(is_high=F > 0).to_parquet("t.parquet")
+    assert main(f"fit {way} --target is_high --columns a,b,c --rank 2 --alpha 1".split()) == 0
+    out, err = quadlin.capsys.readouterr()
+    assert "The target 'is_high' is True or False: classifying" in err
+    assert "classes             False, True" in out
+    model = load("model.safetensors")
+    assert model.classes_.tolist() == [False, True]
+    assert model.score(TABLE[["a", "b", "c"]], F > 0) > 0.7
+    quadlin("predict model.safetensors t.csv --keep is_high -o p.csv")
+    predicted = pd.read_csv("p.csv")
+    assert list(predicted)[1:] == ["prediction", "probability=False", "probability=True"]
+    assert np.mean(predicted.prediction == predicted.is_high) > 0.7
+    assert "AUC" in quadlin("evaluate model.safetensors t.csv")
+
+
+def test_true_and_false_may_be_fitted_as_numbers(quadlin):
+    TABLE.assign(is_high=F > 0).to_csv("t.csv", index=False)
+    out = quadlin("check t.csv --target is_high --columns a,b,c")
+    assert "is True or False, so fit trains a classifier" in out
+    assert "--classify" not in out
+    quadlin("fit t.csv --target is_high --columns a,b,c --no-classify")
+    assert not hasattr(load("model.safetensors"), "classes_")

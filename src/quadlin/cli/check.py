@@ -227,7 +227,7 @@ def _reading_options(
 def _model_options(source: Source, summary: TableSummary) -> dict[str, Any]:
     """Return the loss that suits the target; `fit` chooses the rank and the penalties itself."""
     target = summary.survey.target
-    if source.labels is not None:
+    if source.labels is not None or source.boolean_target:
         return {}  # they are classified as they are
     if is_zero_or_one(target):
         return {"classify": True}

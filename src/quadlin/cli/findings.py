@@ -164,6 +164,8 @@ def _target(source: Source, summary: TableSummary) -> list[Finding]:
         classes = f"{len(source.labels)} classes ({listed(source.labels)})"
         text = f"has {classes}, so fit trains a classifier."
         return [Finding("note", "target", text)]
+    if source.boolean_target and bool(target.two_valued[0]):
+        return [Finding("note", "target", "is True or False, so fit trains a classifier.")]
     if not bool(target.varies(np.float64)[0]):
         text = f"is {number(float(target.mean[0]))} in every row: there is nothing to learn."
         return [Finding("warning", "target", text)]

@@ -59,9 +59,9 @@ def fit(
 ) -> None:
     """Fit a model to a table and save it.
 
-    Text columns become one-hot columns. If the target is text, the model is a
-    classifier and predicts probabilities. Tables larger than --hold stay on disk
-    and are read again in every pass.
+    Text columns become one-hot columns. If the target is text, or True and False,
+    the model is a classifier and predicts probabilities. Tables larger than --hold
+    stay on disk and are read again in every pass.
 
       quadlin fit houses.csv --target price
       quadlin fit "sales/*.parquet" --target amount --rank 3 -o sales.safetensors
@@ -82,7 +82,7 @@ def fit(
     cv
         Choose rank and penalties by cross-validation. All rows are kept in memory.
     classify
-        Predict probabilities of classes. Automatic for a target that is text.
+        Predict probabilities of classes. Automatic for a target of text, or of True and False.
     engine
         Where sums are computed: serial, threads, a number of threads, or tcp://host:8786 (Dask).
     checkpoint
@@ -102,17 +102,15 @@ def fit(
             "recognise them when they are read again. Save them to a file first."
         )
     streamed = one_pass or not source.again
-    if classify is None and source.labels is not None:
-        classes = f"{len(source.labels)} classes ({listed(source.labels)})"
-        print_note(f"The target {source.target!r} is text: classifying {classes}.", answer.silent)
-        classify = True
-    estimator = make_estimator(model, machine, source, cv, streamed, bool(classify))
+    if classify is None:
+        classify = _is_classified(source, answer)
+    estimator = make_estimator(model, machine, source, cv, streamed, classify)
     start, r2 = time.perf_counter(), None
     try:
         if cv:
             r2 = _cross_validate(estimator, source, read, answer)
         elif streamed:
-            _learn(estimator, source, bool(classify), checkpoint, answer)
+            _learn(estimator, source, classify, checkpoint, answer)
         else:
             near = source if "://" in engine else _held(source, hold, answer)
             with _engine(engine) as carrier:
@@ -140,6 +138,20 @@ def fit(
             report_classes(estimator, source, output, streamed, seconds, answer)
         else:
             report_fit(estimator, source, output, streamed, r2, seconds, answer)
+
+
+def _is_classified(source: Source, answer: OutputOptions) -> bool:
+    """Tell whether the target holds classes although nobody said so, and note it."""
+    if source.labels is not None:
+        classes = f"{len(source.labels)} classes ({listed(source.labels)})"
+        print_note(f"The target {source.target!r} is text: classifying {classes}.", answer.silent)
+    elif source.boolean_target:
+        text = (
+            f"The target {source.target!r} is True or False: classifying. To fit 0 and 1 as "
+            "numbers, use --no-classify."
+        )
+        print_note(text, answer.silent)
+    return source.labels is not None or source.boolean_target
 
 
 @contextmanager
@@ -220,7 +232,8 @@ def _learn(
     if classify:
         if checkpoint is not None:
             raise UsageError("Classes learned in one pass cannot be combined with --checkpoint.")
-        options = {"classes": [0, 1] if source.labels is None else list(source.labels)}
+        numbers = [False, True] if source.boolean_target else [0, 1]
+        options = {"classes": numbers if source.labels is None else list(source.labels)}
     with deferred_interrupt(), watched(source, "learning", answer.silent) as rows:
         estimator.partial_fit(rows, **options)
     check_row_count(estimator.n_samples_seen_)

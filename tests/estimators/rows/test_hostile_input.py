@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from quadlin import (
+    FactorizationMachineClassifier,
     FactorizationMachineRegressor,
     MatrixSensing,
     PhaseRetriever,
@@ -212,7 +213,7 @@ def test_a_process_forked_after_a_fit_predicts_and_fits_the_same():
 
 ESTIMATORS = [
     SecondOrderRegressor, SecondOrderRegressorCV, FactorizationMachineRegressor, MatrixSensing,
-    PhaseRetriever,
+    PhaseRetriever, SecondOrderClassifier, FactorizationMachineClassifier,
 ]  # fmt: skip
 
 
@@ -220,20 +221,22 @@ ESTIMATORS = [
 def test_dates_and_masked_entries_are_not_numbers_wherever_they_stand(Estimator):
     X = np.random.default_rng(0).standard_normal((40, 3))
     days = np.datetime64("2020-01-01", "us") + np.arange(40) * np.timedelta64(1, "D")
-    masked = np.ma.array(X[:, 0] ** 2, mask=np.arange(40) == 4)
-    for y in (days, days - days[0], pl.Series(days), pd.Series(days)):
+    target = (X[:, 0] > 0).astype(float)
+    masked = np.ma.array(target, mask=np.arange(40) == 4)
+    objects = days.astype(object)
+    for y in (days, days - days[0], pl.Series(days), pd.Series(days), objects, list(objects)):
         with pytest.raises(ValueError, match="y holds dates or times"):
             Estimator().fit(X, y)
         with pytest.raises(ValueError, match="sample_weight holds dates or times"):
-            Estimator().fit(X, X[:, 0] ** 2, sample_weight=y)
+            Estimator().fit(X, target, sample_weight=y)
     with pytest.raises(ValueError, match="y is a masked array"):
         Estimator().fit(X, masked)
     with pytest.raises(ValueError, match="sample_weight is a masked array"):
-        Estimator().fit(X, X[:, 0] ** 2, sample_weight=masked)
+        Estimator().fit(X, target, sample_weight=masked)
     for rows in (np.stack([days, days], axis=1), pl.DataFrame({"a": X[:, 0], "day": days})):
         with pytest.raises(ValueError, match="holds dates or times"):
-            Estimator().fit(rows, X[:, 0] ** 2)
+            Estimator().fit(rows, target)
     with pytest.raises(ValueError, match="is a masked array"):
-        Estimator().fit(np.ma.array(X, mask=X > 2), X[:, 0] ** 2)
+        Estimator().fit(np.ma.array(X, mask=X > 2), target)
     with pytest.raises(TypeError, match="is a query, not a table"):
-        Estimator().fit(pl.LazyFrame({"a": X[:, 0], "b": X[:, 1]}), X[:, 0] ** 2)
+        Estimator().fit(pl.LazyFrame({"a": X[:, 0], "b": X[:, 1]}), target)

@@ -35,6 +35,7 @@ class ArrayReader:
     # The rows are not those of a table.
     encoder = target = weight = labels = kept_columns = None
     text, numbers, columns = frozenset[Any](), tuple[Any, ...](), tuple[Any, ...]()
+    boolean_target = False
 
     def read(self, piece: Piece, counts: Counts) -> Chunk:
         """Return the rows of a piece that are kept, as numbers."""
@@ -81,6 +82,7 @@ class TableReader:
     kept_columns: Any = field(default=None, compare=False)  # an empty frame of what to pass on
     labels: tuple[str, ...] | None = None  # of a target that is text; () until they are known
     separators: Mapping[Any, str] = field(default_factory=dict)  # of columns of lists
+    boolean_target: bool = False  # whether the target holds False and True
 
     @property
     def names(self) -> tuple[str, ...]:

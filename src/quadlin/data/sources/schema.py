@@ -77,6 +77,7 @@ def table_reader(
         kept_columns,
         labels,
         options.multi_hot if options.encoder is None else options.encoder.separators,
+        options.target is not None and sample.schema[options.target] == nw.Boolean,
     )
     feed = feed.only([*dict.fromkeys([*needed, *options.keep])])
     if text and reader.encoder is None and set(options.levels or ()) >= text:

@@ -115,6 +115,11 @@ class Source(RowSource):
         return self.reader.labels
 
     @property
+    def boolean_target(self) -> bool:
+        """Tell whether the target is a column of False and True, whose y are 0 and 1."""
+        return self.reader.boolean_target
+
+    @property
     def target(self) -> str | None:
         """Return the name of the target column; None if the target is not a column of a table."""
         return None if self.reader.target is None else str(self.reader.target)

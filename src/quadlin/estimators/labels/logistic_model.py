@@ -108,7 +108,8 @@ def _classes_of(
     """Return the classes, the targets that stand for them, and the weight of each."""
     names = class_names(source)
     values = labels_in(rows) if names is None else np.arange(len(names))
-    classes = values.astype(np.int64) if names is None else names
+    boolean = isinstance(source, Source) and source.boolean_target
+    classes = values.astype(bool if boolean else np.int64) if names is None else names
     totals = class_totals(rows, values)
     if np.count_nonzero(totals) < 2:
         label = classes.tolist()[int(np.argmax(totals))]

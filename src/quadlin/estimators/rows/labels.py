@@ -14,6 +14,7 @@ from quadlin.core.messages import Message, Phrase
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.columns.columns import missing_in
+from quadlin.estimators.rows.validation import kind_of_dates, refuse_masked
 from quadlin.explain.diagnosis import listed
 
 MANY_CLASSES = 1000  # numbers in a source with more values than this are no labels
@@ -21,6 +22,8 @@ MANY_CLASSES = 1000  # numbers in a source with more values than this are no lab
 
 def codes_of(y: Any, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes, sorted, and the number of the class of each label."""
+    refuse_masked(y, "y")
+    _refuse_dates(y)
     y = column_or_1d(y, warn=True) if is_listlike(y) else to_numpy(y)
     numbers = y.dtype.kind == "f"
     bad = ~np.isfinite(y) if numbers else missing_in(y)
@@ -40,6 +43,12 @@ def codes_of(y: Any, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.
             " Targets such as 3.5 are numbers, not classes: use SecondOrderRegressor (for ratings "
             "FactorizationMachineRegressor), or make classes of them, such as y >= 4."
         )
+        if y.dtype.kind == "O":
+            kind = type(y[0]).__name__
+            raise ValueError(
+                f"Unknown label type: {kind}. Labels must be text, whole numbers or booleans: turn "
+                "others into text, y.astype(str)."
+            ) from None
         raise ValueError(f"{error}{advice if fraction else ''}") from None
     classes = present if classes is None else classes
     codes = np.searchsorted(classes, y)
@@ -58,6 +67,15 @@ def codes_of(y: Any, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.
             )
         )
     return classes, codes.astype(np.float64)
+
+
+def _refuse_dates(y: Any) -> None:
+    """Refuse labels that are dates, which are numbers to numpy and to no model file."""
+    if (kind := kind_of_dates(y)) is not None:
+        raise ValueError(
+            f"y holds dates or times ({kind}), but labels must be text, whole numbers or booleans. "
+            "If each date is a class, turn it into text: y.astype(str)."
+        )
 
 
 def sorted_classes(labels: Any) -> np.ndarray:

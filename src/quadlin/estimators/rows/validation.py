@@ -5,6 +5,7 @@ What cannot be fitted is refused, by errors that say where it is and what to do.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import date, time, timedelta
 from numbers import Real
 from typing import Any
 
@@ -27,6 +28,7 @@ COMPLEX = (
     "Complex data not supported: X holds complex numbers. Give their real and imaginary parts as "
     "columns: np.hstack([X.real, X.imag])."
 )
+DATES = (date, time, timedelta, np.datetime64, np.timedelta64)  # of objects, pandas' included
 EXACT = 2**53  # integers up to here are numbers of float64
 MERGED = 1000  # times the distance of neighbouring numbers: a column of a smaller range is rounding
 COMPLEX_TARGETS = (
@@ -195,12 +197,18 @@ def refuse_other_targets(y: Any) -> None:
 
 
 def refuse_dates(values: Any, name: str) -> None:
-    """Refuse an array or a series of dates, times or durations."""
-    dtype = getattr(values, "dtype", None)
+    """Refuse a list, an array or a series of dates, times or durations."""
+    if (kind := kind_of_dates(values)) is not None:
+        raise ValueError(dates_in(name, kind))
+
+
+def kind_of_dates(values: Any) -> str | None:
+    """Return the dtype of dates, times or durations, or the type of one among objects, if any."""
     series = nw.from_native(values, pass_through=True, allow_series=True)
     times = isinstance(series, nw.Series) and series.dtype in TIMES
-    if times or getattr(dtype, "kind", "") in ("m", "M"):
-        raise ValueError(dates_in(name, str(dtype)))
+    if times or getattr(getattr(values, "dtype", None), "kind", "") in ("m", "M"):
+        return str(values.dtype)
+    return next((type(v).__name__ for v in _objects(values) if isinstance(v, DATES)), None)
 
 
 def refuse_masked(values: Any, name: str) -> None:
