@@ -291,3 +291,29 @@ def test_states_that_no_strict_stream_can_have_are_refused():
     for each in wrong:
         with pytest.raises(InvalidContentError):
             stream_of(each, names)
+
+
+@pytest.mark.parametrize("ones", [1.0, -2.0])
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_column_of_ones_is_an_intercept_without_keeping_a_row(rank, ones):
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((6000, 4))
+    X = np.column_stack([np.full(6000, ones), Z])
+    y = 3 + 2 * Z[:, 0] + (Z[:, 0] * Z[:, 1] if rank else 0)
+    model = strict(rank=rank, fit_intercept=False).partial_fit(X, y)
+    assert model.intercept_ == 0
+    assert nmse(y, model.predict(X)) < 1e-3
+    again = strict(rank=rank, fit_intercept=False)
+    for start in range(0, 6000, 500):
+        again.partial_fit(X[start : start + 500], y[start : start + 500])
+    np.testing.assert_allclose(again.predict(X), model.predict(X), atol=0.2)
+    X[:500, 0] += rng.standard_normal(500)  # it begins to vary
+    y[:500] += X[:500, 0] - ones
+    model.partial_fit(X[:500], y[:500])
+    assert nmse(y, model.predict(X)) < 0.5
+
+
+def test_a_model_without_parameters_is_zero():
+    X = np.random.default_rng(0).standard_normal((50, 3))
+    model = strict(rank=0, fit_linear=False, fit_intercept=False).partial_fit(X, X[:, 0] + 1)
+    assert not model.predict(X).any()

@@ -80,15 +80,12 @@ def above_noise(s: Array, sd: float, d: int, rows: int) -> bool:
     return bool(float(xp.min(xp.abs(s))) > SIGNIFICANT * sd * (d / rows) ** 0.5)
 
 
-def constant_state(
-    state: FitState | None, chunk: Chunk, options: Options, make_units: UnitsMaker
-) -> FitState:
-    """Return the constant model of the rows so far, with their moments."""
+def moments_with(state: FitState | None, chunk: Chunk) -> tuple[Moments, Moments]:
+    """Return the moments of features and target of the rows so far."""
     new = survey(chunk)
-    features, target = new.features, new.target
-    if state is not None:
-        features, target = state.features + features, state.target + target
-    return constant_state_of(features, target, options, make_units)
+    if state is None:
+        return new.features, new.target
+    return state.features + new.features, state.target + new.target
 
 
 def constant_state_of(

@@ -15,7 +15,7 @@ from math import sqrt
 
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model
-from quadlin.core.moments import Tally
+from quadlin.core.moments import Moments, Tally
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fits.fit_state import FitState
@@ -26,16 +26,17 @@ from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Record
 from quadlin.solve.lowrank.whitening import Identity, covariance_products
 from quadlin.stream.anneal import anneal_step, annealed_model, first_annealing
 from quadlin.stream.batch import Pending
+from quadlin.stream.constant_columns import with_intercept, without_intercept
 from quadlin.stream.correlations import correlation_step, first_probe
 from quadlin.stream.power_iteration import (
     POWER_ROWS,
     Stage,
     Start,
-    constant_state,
     constant_state_of,
     contracts,
     first_block,
     judged,
+    moments_with,
     power_step,
 )
 from quadlin.stream.verdict import StreamVerdict, trusted, verdict_of
@@ -100,10 +101,10 @@ class Beginning:
     def _step(self, pending: Pending) -> FitState:
         raise NotImplementedError
 
-    @property
-    def _early(self) -> tuple[Options, UnitsMaker]:
+    def _early(self, features: Moments) -> tuple[Options, UnitsMaker]:
         """Return the options and units of these stages, in which labels are numbers."""
-        return as_numbers(self.options, self.make_units)
+        options, make_units = as_numbers(self.options, self.make_units)
+        return with_intercept(options, features, make_units.dtype), make_units
 
     @property
     def _dof(self) -> int:
@@ -112,7 +113,9 @@ class Beginning:
     def _begin(self, start: Start, chunk: Chunk) -> None:
         """Learn from rows without keeping them, until there is a model that steps can refine."""
         if start.stage is Stage.moments:
-            self.state = constant_state(self.state, chunk, *self._early)
+            features, target = moments_with(self.state, chunk)
+            early = self._early(features)
+            self.state = self._settled(constant_state_of(features, target, *early))
             self.start = replace(start, rows=start.rows + chunk.X.shape[0])
             if self.start.rows >= self.goal:
                 self._probe()
@@ -126,11 +129,13 @@ class Beginning:
         if self.pending.rows < self.goal:
             return
         verdict = self._early_verdict(start, self.state)
+        features = self.state.features + self.pending.features
         if start.stage is Stage.correlations:
             self._whiten(start, self.pending)
         elif start.stage is Stage.power:
-            args = (self.state, self.pending, start, *self._early)
-            self.state, self.start = power_step(*args)
+            args = (self.state, self.pending, start, *self._early(features))
+            state, self.start = power_step(*args)
+            self.state = self._settled(state)
             if self.start.stage is Stage.power and self.start.batches == 0:
                 self._lengthen(self.start)
             if self.start.stage is Stage.contraction:
@@ -138,8 +143,9 @@ class Beginning:
                 if self.options.loss != "squared" or not isinstance(self.state.white, Identity):
                     self._anneal()
         elif start.stage is Stage.annealing:
-            args = (self.state, self.pending, start, *self._early)
-            self.state, self.start = anneal_step(*args)
+            args = (self.state, self.pending, start, *self._early(features))
+            state, self.start = anneal_step(*args)
+            self.state = self._settled(state)
             if self.start.batches == 0:
                 self._walk()
         else:
@@ -151,6 +157,10 @@ class Beginning:
             self.state = self._step(self.pending)
         self.pending = None
         self.verdict = self._after(start, verdict)
+
+    def _settled(self, state: FitState) -> FitState:
+        """Return the state after a step, without an intercept that is not fitted."""
+        return without_intercept(state, self.options) if self.strict else state
 
     def _after(self, start: Start, verdict: StreamVerdict | None) -> StreamVerdict | None:
         """Return the verdict on the model after a step, given the verdict of the step's rows."""
@@ -204,7 +214,8 @@ class Beginning:
         always = self.options.whiten == "lowrank"
         self.start, white = correlation_step(start, units, pending.features, always)
         latest = self.state.white if white is None else white
-        self.state = constant_state_of(features, target, *self._early, latest)
+        early = self._early(features)
+        self.state = self._settled(constant_state_of(features, target, *early, latest))
         if white is not None:
             self._find_block()
 

@@ -21,6 +21,7 @@ from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.lowrank.types import FIXED, Options, Plan, finished
 from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone
+from quadlin.stream.constant_columns import with_intercept
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
 from quadlin.stream.power_iteration import Stage, Start, stands_out, still_moving
 from quadlin.stream.row_sample import Buffer, RowSample
@@ -79,7 +80,8 @@ class Stream(Beginning):
     @property
     def _dof(self) -> int:
         d = len(self.make_units.names)
-        return int(self.options.dof(d, self.options.rank))
+        dof = int(self.options.dof(d, self.options.rank))
+        return max(1, dof)  # a batch without rows would never be complete
 
     def fed(self, chunk: Chunk) -> "Stream":
         """Return a stream that has received these rows, and learned from complete batches."""
@@ -248,4 +250,8 @@ class Stream(Beginning):
 
     def _step(self, pending: Pending) -> FitState:
         assert self.state is not None
-        return batch_step(self.state, pending, self.options, self.make_units, self.since)
+        options, make_units = self.options, self.make_units
+        if self.strict:
+            features = self.state.features + pending.features
+            options = with_intercept(options, features, make_units.dtype)
+        return self._settled(batch_step(self.state, pending, options, make_units, self.since))

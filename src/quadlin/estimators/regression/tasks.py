@@ -59,7 +59,7 @@ class Task(Plan):
         size, most = self._batch_sizes(options.rank)
         if self.max_memory != "auto":
             d = len(self.make_units.names)
-            least = FIRST_ROWS * options.dof(d, options.rank)
+            least = FIRST_ROWS * max(1, options.dof(d, options.rank))
             room = self._room(pairs)
             if pairs is not None and room < least:
                 refuse_pairs_with_strict(pairs)
