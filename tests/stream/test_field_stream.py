@@ -278,3 +278,19 @@ def test_levels_that_no_stream_can_have_are_refused(name, wrong):
     levels = replace(state.levels, **{name: wrong(getattr(state.levels, name))})
     with pytest.raises(InvalidContentError, match="cannot be right"):
         stream_of(replace(state, levels=levels), fitted.names, fitted.fields)
+
+
+def test_a_stream_says_once_what_it_does_not_do():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.integers(0, 9, size=(400, 2)).astype(str), columns=["user", "film"])
+    rows["age"] = rng.standard_normal(400)
+    y = rows.age + rng.standard_normal(400)
+    machine = FactorizationMachineRegressor(loss="huber", random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for start in range(0, 400, 100):
+            machine.partial_fit(rows[start : start + 100], y[start : start + 100])
+            machine.predict(rows[:3])
+    texts = [str(warning.message) for warning in caught]
+    for beginning in ("partial_fit learns these rows by least", "partial_fit minimises squared"):
+        assert sum(text.startswith(beginning) for text in texts) == 1

@@ -54,6 +54,7 @@ class FieldStream(Stream):
     most_rows: int
     levels: RunningLevels | None  # after the last complete batch
     plain: Stream | None  # that goes on instead
+    told: bool = False  # whether it was said that there is no posterior
 
     @classmethod
     def of(
@@ -162,8 +163,9 @@ class FieldStream(Stream):
         have one user only, and more rows will tell them apart.
         """
         levels_alone = len(np.concatenate(self.make_units.fields)) == len(self.make_units.names)
-        if self.waiting.rows >= self.goal or not levels_alone:
+        if not self.told and (self.waiting.rows >= self.goal or not levels_alone):
             warn(BY_LEAST_SQUARES)
+            self.told = True
         source, maker = self.waiting.source(), self.make_units
         args = (self.options, self.batch_size, self.first_limit, maker, self.seed)
         plain = Stream(*args, automatic=self.automatic, strict=self.strict, pairs=self.pairs)

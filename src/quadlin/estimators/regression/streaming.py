@@ -94,7 +94,7 @@ class Streaming(Predicting):
         """
         fitted = self.fitted_ if self.__sklearn_is_fitted__() else None
         check_options(self)
-        if self.loss == "huber":
+        if self.loss == "huber" and (fitted is None or not isinstance(fitted.learned, Stream)):
             warn(
                 'partial_fit minimises squared errors: loss="huber" needs several passes over '
                 "the rows, so gross errors in y count in full. Use `fit`, or remove them first."
