@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from quadlin.paper.__main__ import main
+from quadlin.cli import main
 from quadlin.paper.page import results_as_markdown
 from quadlin.paper.report import under_settings
 from quadlin.paper.results import FolderError
@@ -50,9 +50,9 @@ def files(tmp_path):
 
 
 def test_a_solver_and_a_distribution_of_the_user_are_run_and_drawn(files, capsys):
-    command = ["--tiny", "--only", "a", "--features", "12", "--rank", "1", "--rows", "40kd"]
+    command = ["reproduce", "--only", "a", "--features", "12", "--rank", "1", "--rows", "40kd"]
     command += ["--noise", ".5", "--trials", "2", "--iterations", "5", "--folder"]
-    command += [str(files / "out"), "--solver", str(files / "mine.py")]
+    command += [str(files / "out"), "--solver", str(files / "mine.py"), "--jobs", "1"]
     command += ["--distribution", str(files / "laplace.py")]
     assert main(command) == 0
     frame = pd.read_parquet(files / "out" / "a.parquet")

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from matplotlib.image import imread
 
+from quadlin.cli import main
 from quadlin.explain.displays import LevelDisplay
 from quadlin.paper import report, results, runner
-from quadlin.paper.__main__ import main
 from quadlin.paper.laws import law
 from quadlin.paper.problems import tables
 from quadlin.paper.report import write_report
@@ -94,8 +94,8 @@ def test_two_runs_give_the_same_numbers(whole, tmp_path):
 
 
 def test_a_killed_run_goes_on_where_it_was(whole, tmp_path):
-    command = [sys.executable, "-m", "quadlin.paper", "--tiny", "--only", ONLY]
-    command += ["--folder", str(tmp_path), "--no-report"]
+    code = "import sys; from quadlin.paper.runner import reproduce; reproduce(*sys.argv[1:])"
+    command = [sys.executable, "-c", code, "tiny", ONLY, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 120
         while len(list(tmp_path.glob("parts/*/*.json"))) < 2 and process.poll() is None:
@@ -293,15 +293,15 @@ def test_the_report_leaves_out_what_it_cannot_read(toy, tmp_path):
 
 def test_the_command_line_speaks_in_words(toy, tmp_path, capsys):
     toy()
-    folder = ["--folder", str(tmp_path / "out")]
-    assert main(["--tiny", "--only", "zebra", *folder]) == 1
+    command = ["reproduce", "--jobs", "1", "--folder", str(tmp_path / "out")]
+    assert main([*command, "--only", "zebra"]) == 2
     assert "no study 'zebra'" in capsys.readouterr().err
-    assert main(["--report-only", *folder]) == 1
+    assert main([*command, "--report-only"]) == 1
     assert "no results" in capsys.readouterr().err
-    assert main(["--tiny", *folder]) == 0
-    assert "report.html" in capsys.readouterr().out
-    assert main(["--tiny", "--report-only", *folder]) == 0
-    assert main(["--quick", *folder]) == 1
+    assert main(command) == 0
+    assert "report.html" in capsys.readouterr().err
+    assert main([*command, "--report-only"]) == 0
+    assert main([*command, "--full"]) == 1
     assert "Choose another --folder" in capsys.readouterr().err
 
 
@@ -375,7 +375,7 @@ def test_the_report_changes_no_result(toy, tmp_path):
         return {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in files if p.suffix != ".html"}
 
     before = contents()
-    assert main(["--report-only", "--folder", str(tmp_path)]) == 0
+    assert main(["reproduce", "--report-only", "--folder", str(tmp_path)]) == 0
     assert contents() == before
 
 

@@ -1,12 +1,17 @@
-"""The tables of docs/reproduction.md, written from a folder of results."""
+"""The tables of docs/reproduction.md, written from a folder of results.
 
+`python -m quadlin.paper.page docs/reproduction.md docs/reproduction/full` writes them anew, and the
+report of the folder.
+"""
+
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from quadlin.paper.laws import law_of
 from quadlin.paper.methods import SOLVERS, name_of
-from quadlin.paper.report import read_results, under_settings
+from quadlin.paper.report import read_results, under_settings, write_report
 from quadlin.paper.results import FolderError, settings_of, write_text
 from quadlin.paper.studies import studies
 from quadlin.paper.studies.panel_verdicts import final_errors
@@ -69,3 +74,8 @@ def _table(header: list[str], rows: list[list[str]]) -> list[str]:
     return lines + [
         "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows
     ]
+
+
+if __name__ == "__main__":
+    write_report(sys.argv[2])
+    write_page(Path(sys.argv[1]), Path(sys.argv[2]))
