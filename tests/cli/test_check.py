@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from quadlin.cli.app import run
+from quadlin.data.sources.table_files import FileFeed
 
 
 def test_check_reports_dates_and_goes_on_without_them(tmp_path, capsys):
@@ -204,3 +205,18 @@ def test_check_names_levels_that_differ_only_in_case_or_spaces(tmp_path, capsys)
         assert "--exclude" not in content["command"]
     assert run(["check", str(tmp_path / "t.csv"), "--target", "a", "--exclude", "city,kind"]) == 0
     assert "spaces" not in capsys.readouterr().out
+
+
+def test_a_small_file_is_read_a_few_times_only(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(300, 3)), columns=["a", "b", "y"])
+    table.to_csv(tmp_path / "plain.csv", index=False)
+    table.assign(id=np.arange(300), city="Oslo").to_csv(tmp_path / "mixed.csv", index=False)
+    reads, pieces = [], FileFeed.pieces
+    monkeypatch.setattr(
+        FileFeed, "pieces", lambda feed, rows: reads.append(feed) or pieces(feed, rows)
+    )
+    for name, most in (("plain", 2), ("mixed", 5)):
+        reads.clear()
+        assert run(["check", str(tmp_path / f"{name}.csv"), "--target", "y", "--json"]) == 0
+        assert len(reads) <= most

@@ -31,10 +31,9 @@ from quadlin.cli.options import (
 from quadlin.cli.outputs import check_model_output, check_output
 from quadlin.cli.printing import print_note
 from quadlin.cli.progress import Interrupted, deferred_interrupt, on_interrupt, waiting, watched
-from quadlin.cli.reading import open_rows
+from quadlin.cli.reading import held, open_rows
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.data.opening.cached import cached
 from quadlin.data.sources.means import emptied
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.input_errors import check_row_count
@@ -112,7 +111,7 @@ def fit(
         elif streamed:
             _learn(estimator, source, classify, checkpoint, answer)
         else:
-            near = source if "://" in engine else _held(source, hold, answer)
+            near = source if "://" in engine else held(source, hold * 1e6, answer)
             with _engine(engine) as carrier:
                 with watched(near, "looking", answer.silent) as rows:
                     warn_of_columns(rows, source, read, machine.fm)
@@ -174,15 +173,6 @@ def _engine(text: str) -> Iterator[Any]:
             yield client
     else:
         raise UsageError(f"--engine {text} is not serial, threads, a number or tcp://host:port.")
-
-
-def _held(source: Source, megabytes: int, answer: OutputOptions) -> Source:
-    """Read the rows once, where they fit: 100,000 mixed rows of CSV take 13 s to fit, not 30."""
-    if megabytes <= 0:
-        return source
-    with watched(source, "reading", answer.silent) as rows:
-        near = cached(rows, megabytes * 1e6)
-    return source if near is rows else near
 
 
 def _remember(estimator: Any, read: TableOptions) -> None:
