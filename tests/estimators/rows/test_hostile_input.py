@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from scipy import sparse
 
 from quadlin import (
     FactorizationMachineClassifier,
@@ -240,3 +241,11 @@ def test_dates_and_masked_entries_are_not_numbers_wherever_they_stand(Estimator)
         Estimator().fit(np.ma.array(X, mask=X > 2), target)
     with pytest.raises(TypeError, match="is a query, not a table"):
         Estimator().fit(pl.LazyFrame({"a": X[:, 0], "b": X[:, 1]}), target)
+
+
+def test_a_dictionary_of_keys_is_a_sparse_matrix():
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    y = X[:, 0] * X[:, 1]
+    model = SecondOrderRegressor(2, alpha=0, random_state=0).fit(X, y)
+    other = SecondOrderRegressor(2, alpha=0, random_state=0).fit(sparse.dok_matrix(X), y)
+    np.testing.assert_allclose(other.predict(sparse.dok_matrix(X)), model.predict(X), atol=1e-6)

@@ -140,3 +140,31 @@ def test_the_scale_of_weights_of_measurements_does_not_matter(draw, loss, scale)
     rtol = 1e-2 if scale < 1e-300 else 1e-6
     actual = model.fit(rows, y, sample_weight=scale * weight).matrix_
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_numbers_that_cannot_be_squared_are_refused(size):
+    A, y, _, _ = symmetric(60, 4, 1)
+    kind = "small" if size < 1 else "large"
+    for rows in (A * size, (A * size, A), (A, A * size)):
+        with pytest.raises(ValueError, match=f"The largest number in . is .*too {kind} to be sq"):
+            MatrixSensing(1).fit(rows, y)
+    with pytest.raises(ValueError, match=f"The largest number in A is .*too {kind} to be sq"):
+        PhaseRetriever().fit(A * size, y)
+
+
+@pytest.mark.parametrize("Estimator", [MatrixSensing, PhaseRetriever])
+def test_measurements_that_are_text_or_too_large_are_refused(Estimator):
+    A, y, _, _ = symmetric(60, 4, 1)
+    with pytest.raises(ValueError, match="The targets are text"):
+        Estimator().fit(A, y.astype(str))
+    with pytest.raises(ValueError, match=r"The largest number in y is .*too large to be squared"):
+        Estimator().fit(A, y * 1e200)
+
+
+@pytest.mark.parametrize("Estimator", [MatrixSensing, PhaseRetriever])
+def test_vectors_that_are_no_table_are_refused(Estimator):
+    A, y, _, _ = symmetric(60, 4, 1)
+    for rows in ({"a": A[:, 0]}, iter(A), np.rec.fromarrays(list(A.T))):
+        with pytest.raises(TypeError, match=r"not a table|structured array"):
+            Estimator().fit(rows, y)

@@ -234,7 +234,7 @@ def refuse_no_table(X: Any) -> None:
     """Refuse rows that are not a table, of kinds for which scikit-learn has no clear error."""
     kind, dtype = type(X).__name__, getattr(X, "dtype", None)
     shape = getattr(X, "shape", None)
-    if isinstance(X, dict | set) or hasattr(X, "__next__"):
+    if (isinstance(X, dict | set) and not issparse(X)) or hasattr(X, "__next__"):
         raise TypeError(
             f"X is a {kind}, not a table. Give an array, a sparse matrix or a frame (pd.DataFrame "
             "of a dict of columns), or open rows that come one by one with quadlin.open_source."

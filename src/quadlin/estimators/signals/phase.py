@@ -22,7 +22,7 @@ from quadlin.estimators.signals.intensities import (
     warn_of_columns,
     warn_of_rest,
 )
-from quadlin.estimators.signals.sensing_rows import measurement_rows, weights_of
+from quadlin.estimators.signals.sensing_rows import measurement_rows, refuse_unsquarable, weights_of
 from quadlin.solve.lowrank.types import Record, Status
 from quadlin.solve.signals.phase import retrieve, squared
 from quadlin.solve.signals.search import Effort
@@ -163,6 +163,7 @@ class PhaseRetriever(MeasurementEstimator):
         draft = copy(self)  # scikit-learn notes the columns there, so that Ctrl-C changes nothing
         with no_model_yet():
             A = draft._checked(A, reset=True)
+            refuse_unsquarable(A, "A")
             y = checked_intensities(y, A.shape[0])
             weight = weights_of(sample_weight, y)
             real = bool(self.real) or not np.issubdtype(A.dtype, np.complexfloating)

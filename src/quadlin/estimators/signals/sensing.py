@@ -12,9 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import unflagged
 from quadlin.estimators.regression.base import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.validation import float_types, refuse_missing_targets
+from quadlin.estimators.rows.validation import float_types
 from quadlin.estimators.signals.background import Explanation, warn_of_background
-from quadlin.estimators.signals.intensities import checked_targets, refuse_other_lengths
+from quadlin.estimators.signals.intensities import (
+    checked_targets,
+    refuse_other_lengths,
+    refuse_other_targets,
+)
 from quadlin.estimators.signals.phase import (
     MeasurementEstimator,
     adopt_columns,
@@ -28,10 +32,10 @@ from quadlin.estimators.signals.sensing_rows import (
     pair_of_rows,
     rank_of_pairs,
     refuse_complex,
-    warn_of_diagonal,
+    refuse_unsquarable,
     weights_of,
 )
-from quadlin.estimators.signals.symmetric_sensing import fitted_symmetric
+from quadlin.estimators.signals.symmetric_sensing import fitted_symmetric, warn_of_diagonal
 from quadlin.solve.lowrank.types import Status
 from quadlin.solve.signals.bilinear import sense
 from quadlin.solve.signals.measurements import distinct_rows
@@ -186,7 +190,7 @@ class MatrixSensing(MeasurementEstimator):
         effort = search_effort(self)
         A = as_pair(A)
         refuse_complex(A)
-        refuse_missing_targets(y)
+        refuse_other_targets(y)
         if isinstance(A, tuple):
             return self._recover_pairs(A, y, sample_weight, effort)
         types = float_types(A)
@@ -196,6 +200,8 @@ class MatrixSensing(MeasurementEstimator):
         with no_model_yet():
             checks = {"accept_sparse": "csr", "dtype": types, "ensure_min_samples": 2}
             A, y = measurement_rows(draft, A, y, y_numeric=True, **checks)
+            refuse_unsquarable(A, "A")
+            refuse_unsquarable(y, "y", least=0.0)
             weight = weights_of(sample_weight, y)
             given = None if sample_weight is None else weight
             model, status = fitted_symmetric(self, A, y, given)

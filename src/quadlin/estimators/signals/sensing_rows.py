@@ -8,13 +8,20 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
+from scipy.sparse.linalg import LinearOperator
 from sklearn.utils.validation import check_array
 
 from quadlin.core.arrays import refuse_broken_sparse
 from quadlin.core.messages import Message, Option, warn
 from quadlin.data.columns.columns import check_frame
 from quadlin.estimators.rows.parameters import is_auto
-from quadlin.estimators.rows.validation import checked_weight, float_types, refuse_masked, validated
+from quadlin.estimators.rows.validation import (
+    checked_weight,
+    float_types,
+    refuse_masked,
+    refuse_no_table,
+    validated,
+)
 from quadlin.solve.signals.search import FAR, Majority
 
 FEW = 1.5  # measurements per unknown, below which a search with noise mostly fails
@@ -23,6 +30,7 @@ NOTABLE = 0.01  # of the variance of y: more than that may be a matrix of higher
 LITTLE = 5e-4  # of the variance of y: hardly worth a number
 EXACT = 1e-12  # of the variance of y: only rounding
 OFTEN = 0.25  # of the rows: more gross errors than that deserve a word
+LARGEST = 1e140  # number whose square, and sums of it, are numbers too
 POOR = 0.2  # of the variance of y: more than that deserves a word
 
 
@@ -46,6 +54,7 @@ def refuse_paths(rows: Any) -> None:
             )
         if isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
             raise TypeError(f"A {type(X).__name__} is a query, not a table. Collect it.")
+        refuse_no_table(X)
         refuse_masked(X, "A")
         refuse_broken_sparse(X, "A")
         check_frame(X)
@@ -72,12 +81,28 @@ def pair_of_rows(pair: tuple[Any, ...]) -> tuple[Any, Any]:
         check_array(X, accept_sparse="csr", dtype=float_types(X), input_name=name)
         for X, name in zip(pair, "AB", strict=True)
     )
+    for X, name in ((A, "A"), (B, "B")):
+        refuse_unsquarable(X, name)
     if A.shape[0] != B.shape[0]:
         raise ValueError(
             f"A has {A.shape[0]} rows but B has {B.shape[0]}: the i-th measurement is of the i-th "
             "row of each."
         )
     return A, B
+
+
+def refuse_unsquarable(values: Any, name: str, least: float = 1 / LARGEST) -> None:
+    """Refuse numbers whose squares overflow, or all underflow."""
+    if isinstance(values, LinearOperator):
+        return
+    entries = values.data if issparse(values) else np.asarray(values)
+    size = float(np.max(np.abs(entries), initial=0.0))
+    if size > LARGEST or 0 < size < least:
+        what, remedy = ("large", "Divide") if size > 1 else ("small", "Multiply")
+        raise ValueError(
+            f"The largest number in {name} is {size:.0e}, too {what} to be squared. {remedy} "
+            f"{name} by a constant."
+        )
 
 
 def rank_of_pairs(rank: Any, psd: bool) -> int | None:
@@ -274,18 +299,3 @@ def constant_columns(A: Any) -> np.ndarray:
     if issparse(A):
         least, most = least.toarray().ravel(), most.toarray().ravel()
     return np.asarray((least == most) & (most != 0))
-
-
-def warn_of_diagonal(A: Any, rank: int) -> None:
-    """Warn where squares are constant and the rank is too high to tell their weights apart."""
-    d = int(np.count_nonzero(constant_columns(abs(A))))
-    if d > 1 and (d - rank) ** 2 < d + rank:
-        warn(
-            Message(
-                "The squares of {d} columns are constant, so only the sum of their diagonal "
-                "entries in M is measured, and a rank of {k} is too high for the other entries to "
-                "determine them. Entries beside the diagonal are not affected. Lower {rank=}.",
-                d=d,
-                k=rank,
-            )
-        )

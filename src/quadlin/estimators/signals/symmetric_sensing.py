@@ -12,6 +12,7 @@ from scipy.sparse import diags_array, issparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from quadlin.core.messages import Message, warn
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.rows.parameters import is_auto
@@ -251,3 +252,18 @@ def in_words_for_measurements() -> Iterator[None]:
         for start in OF_TABLES:
             filterwarnings("ignore", message=start)
         yield
+
+
+def warn_of_diagonal(A: Any, rank: int) -> None:
+    """Warn where squares are constant and the rank is too high to tell their weights apart."""
+    d = int(np.count_nonzero(constant_columns(abs(A))))
+    if d > 1 and (d - rank) ** 2 < d + rank:
+        warn(
+            Message(
+                "The squares of {d} columns are constant, so only the sum of their diagonal "
+                "entries in M is measured, and a rank of {k} is too high for the other entries to "
+                "determine them. Entries beside the diagonal are not affected. Lower {rank=}.",
+                d=d,
+                k=rank,
+            )
+        )
