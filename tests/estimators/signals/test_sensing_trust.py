@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from quadlin import MatrixSensing, PhaseRetriever, Status
@@ -168,3 +169,12 @@ def test_vectors_that_are_no_table_are_refused(Estimator):
     for rows in ({"a": A[:, 0]}, iter(A), np.rec.fromarrays(list(A.T))):
         with pytest.raises(TypeError, match=r"not a table|structured array"):
             Estimator().fit(rows, y)
+
+
+@pytest.mark.parametrize("Estimator", [MatrixSensing, PhaseRetriever])
+def test_frames_whose_columns_are_no_vectors_are_refused(Estimator):
+    A, y, _, _ = symmetric(60, 4, 1)
+    with pytest.raises(ValueError, match="Two columns are called 'a'"):
+        Estimator().fit(pd.DataFrame(A, columns=list("abac")), y)
+    with pytest.raises(ValueError, match="Column 'city' holds text"):
+        Estimator().fit(pd.DataFrame(A, columns=list("abcd")).assign(city="Oslo"), y)

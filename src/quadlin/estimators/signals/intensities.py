@@ -13,11 +13,10 @@ from quadlin.estimators.signals.sensing_rows import (
     POOR,
     counted,
     gross_errors,
-    refuse_paths,
-    refuse_unsquarable,
     share_of,
     warn_of_left_out,
 )
+from quadlin.estimators.signals.vectors import refuse_paths, refuse_unsquarable
 from quadlin.solve.signals.phase import Retrieval
 from quadlin.solve.signals.second_look import SecondLook
 

@@ -22,7 +22,8 @@ from quadlin.estimators.signals.intensities import (
     warn_of_columns,
     warn_of_rest,
 )
-from quadlin.estimators.signals.sensing_rows import measurement_rows, refuse_unsquarable, weights_of
+from quadlin.estimators.signals.sensing_rows import weights_of
+from quadlin.estimators.signals.vectors import measurement_rows, refuse_unsquarable
 from quadlin.solve.lowrank.types import Record, Status
 from quadlin.solve.signals.phase import retrieve, squared
 from quadlin.solve.signals.search import Effort

@@ -25,17 +25,15 @@ from quadlin.estimators.signals.phase import (
     forget_names,
     search_effort,
 )
-from quadlin.estimators.signals.sensing_rows import (
-    Recovery,
+from quadlin.estimators.signals.sensing_rows import Recovery, rank_of_pairs, weights_of
+from quadlin.estimators.signals.symmetric_sensing import fitted_symmetric, warn_of_diagonal
+from quadlin.estimators.signals.vectors import (
     as_pair,
     measurement_rows,
     pair_of_rows,
-    rank_of_pairs,
     refuse_complex,
     refuse_unsquarable,
-    weights_of,
 )
-from quadlin.estimators.signals.symmetric_sensing import fitted_symmetric, warn_of_diagonal
 from quadlin.solve.lowrank.types import Status
 from quadlin.solve.signals.bilinear import sense
 from quadlin.solve.signals.measurements import distinct_rows
