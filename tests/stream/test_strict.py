@@ -317,3 +317,12 @@ def test_a_model_without_parameters_is_zero():
     X = np.random.default_rng(0).standard_normal((50, 3))
     model = strict(rank=0, fit_linear=False, fit_intercept=False).partial_fit(X, X[:, 0] + 1)
     assert not model.predict(X).any()
+
+
+@pytest.mark.parametrize("n", [30, 60, 100, 170])
+def test_the_constant_before_there_is_a_model_is_that_of_all_rows(n):
+    X = np.random.default_rng(0).standard_normal((n, 4))
+    y = np.arange(n, dtype=float)  # whose first rows have another mean
+    model = strict().partial_fit(X[: n // 2], y[: n // 2]).partial_fit(X[n // 2 :], y[n // 2 :])
+    assert model.fitted_.stream.start.stage in (Stage.moments, Stage.correlations, Stage.power)
+    np.testing.assert_allclose(model.predict(X), y.mean(), rtol=1e-9)

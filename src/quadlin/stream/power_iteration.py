@@ -93,7 +93,7 @@ def constant_state_of(
     target: Moments,
     options: Options,
     make_units: UnitsMaker,
-    white: Whitener = IDENTITY,
+    white: Whitener,
 ) -> FitState:
     """Return the constant model of rows with these moments."""
     # In a handful of rows every feature may take only two values, so nothing is refused yet.

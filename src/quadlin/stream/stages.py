@@ -23,12 +23,13 @@ from quadlin.solve.labels.logistic import Linearised
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.gauss_newton import usual_curvature
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Record
-from quadlin.solve.lowrank.whitening import Identity, covariance_products
+from quadlin.solve.lowrank.whitening import Identity, Whitener, covariance_products
 from quadlin.stream.anneal import anneal_step, annealed_model, first_annealing
 from quadlin.stream.batch import Pending
 from quadlin.stream.constant_columns import with_intercept, without_intercept
 from quadlin.stream.correlations import correlation_step, first_probe
 from quadlin.stream.power_iteration import (
+    IDENTITY,
     POWER_ROWS,
     Stage,
     Start,
@@ -114,8 +115,7 @@ class Beginning:
         """Learn from rows without keeping them, until there is a model that steps can refine."""
         if start.stage is Stage.moments:
             features, target = moments_with(self.state, chunk)
-            early = self._early(features)
-            self.state = self._settled(constant_state_of(features, target, *early))
+            self.state = self._constant_of(features, target, IDENTITY)
             self.start = replace(start, rows=start.rows + chunk.X.shape[0])
             if self.start.rows >= self.goal:
                 self._probe()
@@ -162,6 +162,11 @@ class Beginning:
         """Return the state after a step, without an intercept that is not fitted."""
         return without_intercept(state, self.options) if self.strict else state
 
+    def _constant_of(self, features: Moments, target: Moments, white: Whitener) -> FitState:
+        """Return the state of the constant model of rows with these moments."""
+        early = self._early(features)
+        return self._settled(constant_state_of(features, target, *early, white))
+
     def _after(self, start: Start, verdict: StreamVerdict | None) -> StreamVerdict | None:
         """Return the verdict on the model after a step, given the verdict of the step's rows."""
         assert self.state is not None
@@ -188,6 +193,10 @@ class Beginning:
 
         It is shortened if it is worse than a constant, as after a first step that was too long.
         """
+        if self.pending is not None and not state.history[-1].step:  # no model yet: a constant
+            features = state.features + self.pending.features
+            target = state.target + self.pending.target
+            return self._constant_of(features, target, state.white)
         shown, verdict = judged(state, self.pending, self.goal), self.verdict
         enough = self.pending is not None and 2 * self.pending.rows >= self.goal
         if enough and shown is state and start.stage is not Stage.annealing:
@@ -214,8 +223,7 @@ class Beginning:
         always = self.options.whiten == "lowrank"
         self.start, white = correlation_step(start, units, pending.features, always)
         latest = self.state.white if white is None else white
-        early = self._early(features)
-        self.state = self._settled(constant_state_of(features, target, *early, latest))
+        self.state = self._constant_of(features, target, latest)
         if white is not None:
             self._find_block()
 

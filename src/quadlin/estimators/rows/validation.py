@@ -232,8 +232,7 @@ def refuse_masked(values: Any, name: str) -> None:
 
 def refuse_no_table(X: Any) -> None:
     """Refuse rows that are not a table, of kinds for which scikit-learn has no clear error."""
-    kind, dtype = type(X).__name__, getattr(X, "dtype", None)
-    shape = getattr(X, "shape", None)
+    kind, dtype, shape = type(X).__name__, getattr(X, "dtype", None), getattr(X, "shape", None)
     if (isinstance(X, dict | set) and not issparse(X)) or hasattr(X, "__next__"):
         raise TypeError(
             f"X is a {kind}, not a table. Give an array, a sparse matrix or a frame (pd.DataFrame "
