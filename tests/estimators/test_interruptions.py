@@ -24,7 +24,9 @@ from quadlin.estimators.cv import cv_scores
 from quadlin.estimators.regression import fitting
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.signals import symmetric_sensing
+from quadlin.solve.fields.label_machine import LabelSweeps
 from quadlin.solve.labels.logistic_search import LogisticSearch
+from quadlin.solve.lowrank.types import Problem
 from quadlin.solve.signals import bilinear, levenberg
 
 
@@ -202,17 +204,15 @@ def test_an_interrupted_choice_of_labels_and_counts_keeps_its_best_candidate(mon
         np.testing.assert_allclose(last, -np.mean(np.log(p)), rtol=1e-6)
 
 
-def test_labels_of_levels_keep_their_first_fit(monkeypatch):
+@pytest.mark.parametrize(
+    ("place", "name", "call"), [(LabelSweeps, "sweep", 70), (Problem, "sums", 1)]
+)
+def test_labels_of_levels_keep_their_last_sweep(monkeypatch, place, name, call):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.integers(0, 9, (150, 2)).astype(str), columns=["user", "item"])
     y = (X["user"] < X["item"]).astype(int)
     model = FactorizationMachineClassifier(2, random_state=0)
-    path = "quadlin.estimators.machines.factorization_classifier.Working.about"
-
-    def interrupted(*args, **more):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(path, interrupted)
+    interrupted_at(monkeypatch, place, name, call)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
     assert model.status_ is Status.interrupted

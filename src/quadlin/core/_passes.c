@@ -115,6 +115,8 @@ typedef struct {
     double intercept;
     double *table; /* (others, width): memory */
     double *G, *h; /* (K, K, p), (K, p) */
+    const double *moments; /* (p, width): of the one entity, in the order of `table` */
+    double *squares; /* (entries,) */
 } meetings;
 
 /* What some patterns say about the levels that they have. Must agree with `EvidenceStructure`. */
@@ -444,6 +446,8 @@ void run_marking(columns *t, int bytes, int level)
 }
 
 void run_meetings(const meetings *t, int level) { WIDEST(meet, double, t) }
+
+void run_squares(const meetings *t, int level) { WIDEST(square, double, t) }
 
 void run_remainder(evidence *t, int level) { WIDEST(remain, double, t) }
 

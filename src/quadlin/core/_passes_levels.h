@@ -243,3 +243,17 @@ TARGET static void NAME(meet)(const meetings *t)
                 t->h[a * p + start + g] = targets[g][a] - sums[g][triangle + a];
     }
 }
+
+/* The products of each entry: of the moments of its pattern with the table of the other one. */
+TARGET static void NAME(square)(const meetings *t)
+{
+    const int64_t width = t->width;
+    NAME(tabulate)(t);
+    for (int64_t g = 0; g < t->p; g++)
+        for (int64_t e = t->starts[g]; e < t->starts[g + 1]; e++) {
+            const double *moments = t->moments + g * width, *row = t->table + t->at[e] * width;
+            eight sum = {0};
+            for (int64_t c = 0; c < width; c += 8) sum += *(const eight *)(moments + c) * *(const eight *)(row + c);
+            t->squares[e] = NAME(added_lanes)(sum, 8);
+        }
+}

@@ -25,7 +25,7 @@ class MeetingsStructure(ctypes.Structure):
         *((name, c_void_p) for name in ("starts", "at", "count", "target")),
         *((name, c_void_p) for name in ("mean", "cov", "signs")),
         ("intercept", c_double),
-        *((name, c_void_p) for name in ("table", "G", "h")),
+        *((name, c_void_p) for name in ("table", "G", "h", "moments", "squares")),
     ]
 
 
@@ -71,24 +71,60 @@ def meet(
     intercept: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return G (K, K, p) and h (K, p) of an entity, given the moments of the other one."""
-    (K, others), p = mean.shape, len(meetings.starts) - 1
-    width = -(-(K * (K + 1) // 2 + K) // LANES) * LANES
+    K, p = len(mean), len(meetings.starts) - 1
     G, h = np.empty((K, K, p)), np.empty((K, p))
-    arrays = {
+    arrays = {"count": meetings.counts, "target": meetings.targets, "G": G, "h": h}
+    _run_meetings("run_meetings", meetings, mean, cov, signs, intercept, arrays)
+    return G, h
+
+
+def expected_products(
+    meetings: Meetings,
+    moments: np.ndarray,
+    mean: np.ndarray,
+    cov: np.ndarray | None,
+    signs: np.ndarray,
+    intercept: float,
+) -> np.ndarray:
+    """Return ⟨moments of a pattern, (E qqᵀ, E oq) of the other one⟩ of each entry (entries,).
+
+    `moments` (p, K(K + 1)/2 + K) belong to upper triangles of qqᵀ, and then to oq.
+    """
+    squares, (p, numbers) = np.empty(len(meetings.at)), moments.shape
+    padded = np.zeros((p, _width(len(mean))))
+    padded[:, :numbers] = moments
+    arrays = {"moments": padded, "squares": squares}
+    _run_meetings("run_squares", meetings, mean, cov, signs, intercept, arrays)
+    return squares
+
+
+def _run_meetings(
+    name: str,
+    meetings: Meetings,
+    mean: np.ndarray,
+    cov: np.ndarray | None,
+    signs: np.ndarray,
+    intercept: float,
+    arrays: Mapping[str, np.ndarray | None],
+) -> None:
+    """Run over all meetings, given the moments of the other entity."""
+    (K, others), p = mean.shape, len(meetings.starts) - 1
+    width = _width(K)
+    given = {
         "starts": meetings.starts,
         "at": meetings.at,
-        "count": meetings.counts,
-        "target": meetings.targets,
         "mean": mean,
         "cov": cov,
         "signs": np.concatenate([[0.0], signs]),
         "table": np.zeros((others, width)),
-        "G": G,
-        "h": h,
     }
     structure = MeetingsStructure(K=K, p=p, others=others, width=width, intercept=intercept)
-    _run("run_meetings", structure, arrays)
-    return G, h
+    _run(name, structure, {**given, **arrays})
+
+
+def _width(K: int) -> int:
+    """Return how many numbers a pattern of the other entity has, in whole vectors."""
+    return -(-(K * (K + 1) // 2 + K) // LANES) * LANES
 
 
 def remainder(G: np.ndarray, h: np.ndarray, theta: np.ndarray) -> np.ndarray:

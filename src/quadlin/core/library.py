@@ -44,7 +44,7 @@ def library() -> ctypes.CDLL | None:
         loaded.run_marking.restype = None
         loaded.run_meetings.restype = loaded.run_evidence.restype = None
         loaded.run_remainder.restype = loaded.run_factors.restype = None
-        loaded.run_solutions.restype = loaded.run_counts.restype = None
+        loaded.run_solutions.restype = loaded.run_squares.restype = loaded.run_counts.restype = None
         loaded.run_sorting.restype = loaded.run_ones.restype = loaded.run_joining.restype = None
     except (OSError, AttributeError):
         return None

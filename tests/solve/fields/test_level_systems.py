@@ -11,16 +11,20 @@ from quadlin.core import compiled_levels, library
 from quadlin.solve.fields import level_systems
 from quadlin.solve.fields.field_machine import FieldMachine
 from quadlin.solve.fields.field_rows import field_rows
+from quadlin.solve.fields.label_machine import LabelMachine
 
 needs_kernel = pytest.mark.skipif(library.library() is None, reason="there is no compiled kernel")
 
 
-def swept(kind, rank, sampled):
+def swept(kind, rank, sampled, labels=False):
     """Return all numbers of a machine after three sweeps."""
     X, y, fields, weight = table(kind)
-    rows = field_rows(csr_matrix(X), y, fields, weight)
+    rows = field_rows(csr_matrix(X), y > 0 if labels else y, fields, weight)
     signs = np.where(np.arange(rank) % 2, -1.0, 1.0)
-    machine = FieldMachine(rows, signs, np.random.default_rng(0), sampled)
+    if labels:
+        machine = LabelMachine(rows, signs, np.random.default_rng(0))
+    else:
+        machine = FieldMachine(rows, signs, np.random.default_rng(0), sampled)
     for _ in range(3):
         machine.sweep()
     parts = [level for levels in machine.levels for level in levels]
@@ -46,13 +50,24 @@ def swept(kind, rank, sampled):
     ],
 )
 def test_sweeps_of_the_compiled_kernel_are_those_of_numpy(monkeypatch, kind, rank, sampled):
-    numbers = [swept(kind, rank, sampled)]
+    compare(monkeypatch, kind, rank, sampled)
+
+
+@needs_kernel
+@pytest.mark.parametrize("kind", ["two", "side"])
+@pytest.mark.parametrize("rank", [0, 1, 8, 32])
+def test_sweeps_of_labels_of_the_compiled_kernel_are_those_of_numpy(monkeypatch, kind, rank):
+    compare(monkeypatch, kind, rank, sampled=False, labels=True)
+
+
+def compare(monkeypatch, kind, rank, sampled, labels=False):
+    numbers = [swept(kind, rank, sampled, labels)]
     for level in range(library.instruction_level() + 1):
         monkeypatch.setattr(compiled_levels, "instruction_level", lambda level=level: level)
-        numbers.append(swept(kind, rank, sampled))
+        numbers.append(swept(kind, rank, sampled, labels))
     monkeypatch.setenv("QUADLIN_KERNEL", "numpy")
     assert not compiled_levels.takes_levels(rank + 1)
-    reference = swept(kind, rank, sampled)
+    reference = swept(kind, rank, sampled, labels)
     for each in numbers:
         np.testing.assert_allclose(each, reference, rtol=1e-7, atol=1e-9 * np.abs(reference).max())
 

@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.arrays import to_numpy
-from quadlin.core.chunks import MemorySource
-from quadlin.core.losses import log_odds
 from quadlin.core.model import in_units
-from quadlin.core.moments import Survey, survey
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.columns.names import Name
@@ -23,88 +20,58 @@ from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Attributes, Job
 from quadlin.estimators.regression.tasks import FitResult, Task
 from quadlin.estimators.rows.input_errors import warn_of_ids
-from quadlin.solve.labels.logistic import Working
 from quadlin.solve.lowrank.driver import loss_unit
-from quadlin.solve.lowrank.types import Problem, Record, Status
+from quadlin.solve.lowrank.types import Problem, Record
 
 
 def fit_field_labels(job: Job, draws: int | None) -> Fitted | None:
-    """Fit log-odds to labels 0 and 1 of one-hot fields by their posterior; None for other rows.
-
-    About a constant the log-odds are those of a fit to the labels as numbers; about these, the loss
-    is least squares with weights p(1 − p) once more, and its posterior the one that is kept.
-    """
+    """Fit log-odds to labels 0 and 1 of one-hot fields by their posterior; None for other rows."""
     task, rows, source, on_step = job.task, job.rows, job.source, job.on_step
-    plain = replace(task.options, loss="squared")
     if isinstance(source, Source):
         read = gathered(rows, source, task.make_units.fields)
         if read is None:
             return None
         source = read
-    numbers = replace(task, options=plain, make_units=replace(task.make_units, labels=False))
-    as_numbers = replace(job, task=numbers, source=source, on_step=None)
-    first = fit_fields(as_numbers, None, counts=True)
-    if first is None:
-        return None
-    surveyed = rows.reduce(survey)
-
-    def as_log_odds(fitted: Fitted, linearised: bool = False) -> Fitted:
-        return fitted_log_odds(task, rows, surveyed, fitted, linearised)
-
-    try:
-        first = as_log_odds(numbers_fit := first, linearised=True)
-    except KeyboardInterrupt:
-        return as_log_odds(numbers_fit, linearised=True).interrupted()
-    if first.status is Status.interrupted:
-        return first
-
-    def about_first() -> Fitted:
-        # The weights of `rows`, such as those of classes, are among those of the source.
-        plain_rows = replace(Rows.of(source), counter=rows.counter)
-        state = first.state
-        working = Working.about(state.model, plain_rows, state.units, fit_intercept=True)
-        assert working.rows.values is not None
-        h, z = (to_numpy(a) for a in (working.rows.values.weight, working.rows.values.y))
-        # The posterior learns a noise per weight: only as many as there are rows leave it its say.
-        h = h * (surveyed.tally.weight / working.weight)
-        about = MemorySource(source.X, z, h if source.weight is None else h * source.weight)
-        near = replace(Rows.of(about), counter=rows.counter)
-        watched = None if on_step is None else hook
-        near_job = replace(as_numbers, rows=near, source=about, on_step=watched)
-        fitted = fit_fields(near_job, draws, counts=True, labels=source)
-        return first if fitted is None else as_log_odds(fitted)
+    numbers = replace(
+        task,
+        options=replace(task.options, loss="squared"),
+        make_units=replace(task.make_units, labels=False),
+    )
 
     def hook(attributes: Attributes) -> bool:
         assert on_step is not None
-        return on_step(lambda: as_log_odds(attributes()["fitted_"]).attributes())
+        return on_step(lambda: fitted_log_odds(task, rows, attributes()["fitted_"]).attributes())
 
+    watched = None if on_step is None else hook
+    as_numbers = replace(job, task=numbers, source=source, on_step=watched)
+    fitted = fit_fields(as_numbers, draws, labels=True)
+    if fitted is None:
+        return None
     try:
-        return about_first()
-    except KeyboardInterrupt:  # the fit to the labels as numbers is there
-        return first.interrupted()
+        return fitted_log_odds(task, rows, fitted)
+    except KeyboardInterrupt:  # the posterior is there
+        return fitted_log_odds(task, rows, fitted).interrupted()
 
 
-def fitted_log_odds(
-    task: Task, rows: Rows, surveyed: Survey, fitted: Fitted, linearised: bool
-) -> Fitted:
-    """Return a fit of working targets, or of labels as numbers, as one of log-odds: one pass."""
-    state = fitted.state
-    old, units = state.units, task.make_units(surveyed.features, surveyed.target)
-    if linearised:  # y = p + h(f − f₀) about the share p of label 1
-        share = old.target.mean
-        scale = old.target.scale / (share * (1 - share))
-        old = replace(old, target=old.target._replace(mean=log_odds(share), scale=scale))
+def fitted_log_odds(task: Task, rows: Rows, fitted: Fitted) -> Fitted:
+    """Return a fit in units of labels as numbers as one of log-odds: two passes."""
+    state, surveyed = fitted.state, rows.reduce(survey)
+    units = task.make_units(surveyed.features, surveyed.target)
     options = replace(fitted.options, loss="logistic")
-    model = in_units(state.model, old, units)
+    model = in_units(state.model, state.units, units)
     sums = Problem(rows, units, options, np.random.default_rng(0)).sums(model, squares=False)
     unit, last = loss_unit("logistic", units), state.history[-1]
     history = (
         Record(0, 1, units.target.power * unit),
         replace(last, passes=rows.walks, loss=sums.loss / sums.weight * unit),
     )
-    features, target = surveyed.features, surveyed.target
     new = replace(
-        state, model=model, units=units, history=history, features=features, target=target
+        state,
+        model=model,
+        units=units,
+        history=history,
+        features=surveyed.features,
+        target=surveyed.target,
     )
     return replace(fitted, learned=FitResult(new, options, surveyed.tally, task))
 
@@ -125,9 +92,9 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
         As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
     draws : int or None, default=None
         With a number, `fit` draws that many machines from their posterior by Gibbs sampling, and
-        probabilities are means over them, which account for the uncertainty of each taste. This
-        helps most if tastes are strong and labels are few. Draws need rows of one-hot fields, as in
-        the notes, and ``alpha="auto"``.
+        probabilities are means over them, which account for the uncertainty of each taste; without,
+        they account for it on average. Draws need rows of one-hot fields, as in the notes, and
+        ``alpha="auto"``.
 
     Attributes
     ----------
@@ -138,12 +105,12 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
     -----
     Rows with at least two one-hot fields, in which every other column depends on the
     level of one of them, are fitted by variational inference if ``alpha="auto"`` and they are in
-    memory, or a Source that takes up to 1 GB there, as by :class:`FactorizationMachineRegressor`:
-    first to the labels as numbers, and then to the least-squares approximation of the logistic loss
-    about these log-odds. This takes the time of two such fits, far less than Newton steps with
-    penalties chosen on held-out rows. Streams are learned batch by batch in the same way, and
-    levels that come later are learned too. `partial_fit` cannot continue from such a fit: fit old
-    and new rows together.
+    memory, or a Source that takes up to 1 GB there, as by :class:`FactorizationMachineRegressor`,
+    with the likelihood of the labels. Log-odds that are not known well are held back, so that
+    probabilities are about their means over the posterior. This takes two or three times as long as
+    a fit to the labels as numbers, far less than Newton steps with penalties chosen on held-out
+    rows. Streams are learned batch by batch in the same way, and levels that come later are learned
+    too. `partial_fit` cannot continue from such a fit: fit old and new rows together.
 
     Examples
     --------

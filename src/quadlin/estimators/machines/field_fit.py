@@ -45,15 +45,14 @@ GATHERED = 2**30  # bytes of a source that is read into memory
 
 
 def fit_fields(
-    job: Job, draws: int | None, loose: bool = False, counts: bool = False, labels: Any = None
+    job: Job, draws: int | None, loose: bool = False, labels: bool = False
 ) -> Fitted | None:
     """Fit rows of one-hot fields by their posterior; None where the rows are not of that kind.
 
     Weights are relative, and a row counts once however often it is given (`evidence_share`). With
-    `counts`, they count rows as they are. With `draws`, the predictions
-    are means over so many draws. With `loose` there may be columns that follow no field, if they
-    have no part in products and there are no draws. With `labels`, rows of the same columns, draws
-    are of their log-odds.
+    `draws`, the predictions are means over so many draws. With `loose` there may be columns that
+    follow no field, if they have no part in products and there are no draws. With `labels`, the
+    targets are labels 0 and 1, their weights count rows as they are, and the log-odds are fitted.
     """
     task, rows, on_step = job.task, job.rows, job.on_step
     source: Any = job.source
@@ -67,7 +66,7 @@ def fit_fields(
     check_weights(surveyed.tally, task.make_units.dtype)
     rank = AUTO_RANK if task.automatic.rank else task.options.rank
     few = left_to_columns(rows, replace(task.options, rank=rank), surveyed, task.make_units)
-    share = 1.0 if counts else evidence_share(source)
+    share = 1.0 if labels else evidence_share(source)
     if share != 1:
         weight = np.ones(len(source.y)) if source.weight is None else np.asarray(source.weight)
         source = replace(source, weight=share * weight)
@@ -78,14 +77,14 @@ def fit_fields(
     if table is None:
         return None
     warn_of_target(surveyed, task.options)
-    inference = _Inference(task, surveyed, table, rows, share)
+    inference = _Inference(task, surveyed, table, rows, share, labels=labels)
     try:
         status = inference.run(on_step)
         if robust is not None:
             inference, robust, status = _reweighted(inference, robust, status, rows, on_step)
             source, table = robust.source, inference.table
         if draws is not None and status is not Status.stopped:
-            inference.sample(draws, labels)
+            inference.sample(draws)
         fitted = inference.fitted(status)
         fitted = fitted if robust is None else replace(fitted, noise=robust.scale)
     except KeyboardInterrupt:
@@ -95,7 +94,7 @@ def fit_fields(
     done = draws is None and status in (Status.converged, Status.out_of_steps)
     if done and table.beside and not _products_of_fields_alone(fitted, table, source):
         return None
-    if done and inference.history[-1].noise < NOISELESS * table.rows.scale:
+    if done and not labels and inference.history[-1].noise < NOISELESS * table.rows.scale:
         return _without_penalty(task, rows, fitted, on_step)
     if done and task.uncertainty:
         return with_law(task, rows, fitted, table, inference.machine)
@@ -185,13 +184,17 @@ class _Inference:
         rows: Rows,
         share: float,
         history: Sequence[Sweep] = (),
+        labels: bool = False,
     ) -> None:
         self.task, self.surveyed, self.table, self.counter = task, surveyed, table, rows.counter
         self.walks, self.share = rows.walks, share  # `share`: of the weights, counted as rows
         rank = AUTO_RANK if task.automatic.rank else task.options.rank
         signs = default_signs(table.rows, rank)
-        self.machine = FieldMachine(
-            table.rows, signs, np.random.default_rng(task.seed), sampled=False
+        rng = np.random.default_rng(task.seed)
+        self.machine = (
+            LabelMachine(table.rows, signs, rng)
+            if labels
+            else FieldMachine(table.rows, signs, rng, sampled=False)
         )
         self.history = list(history)  # of earlier rounds
         self.begun = history[-1].sweep if history else 0
@@ -200,7 +203,13 @@ class _Inference:
         self.draws: Draws | None = None
 
     def run(self, on_step: OnStep | None) -> Status:
-        """Sweep until the bound hardly rises."""
+        """Sweep until the bound hardly rises; then log-odds are those of mean probabilities."""
+        status = self._swept(on_step)
+        if isinstance(self.machine, LabelMachine):
+            self.point = self.machine.calibration().of(*self.point)
+        return status
+
+    def _swept(self, on_step: OnStep | None) -> Status:
         options, most = self.task.options, SWEEPS * self.task.options.max_iter
         for line, converged in inferred(self.machine, most, BOUND_TOL * options.tol):
             self.point = self._point()
@@ -226,18 +235,14 @@ class _Inference:
             b -= float(shift @ beside.slopes)
         return b, table
 
-    def sample(self, draws: int, labels: Any = None) -> None:
-        """Draw from the posterior, or from that of labels."""
-        if labels is None:
-            drawn = draw(self.machine, self.table.fields, draws)
+    def sample(self, draws: int) -> None:
+        """Draw from the posterior."""
+        machine, fields = self.machine, self.table.fields
+        if isinstance(machine, LabelMachine):
+            machine.exact, burn_in = True, max(LABEL_BURN_IN, int(LABEL_SHARE * draws))
+            drawn = draw(machine, fields, draws, burn_in, labels=True)
         else:
-            table = field_table(labels, self.table.fields, self.surveyed.features)
-            assert table is not None  # of the same columns as the table of this inference
-            rng = np.random.default_rng(self.task.seed)
-            machine = LabelMachine(table.rows, self.machine.signs, rng)
-            burn_in = max(LABEL_BURN_IN, int(LABEL_SHARE * draws))
-            drawn = draw(machine, table.fields, draws, burn_in, labels=True)
-            self.counter.count += machine.held
+            drawn = draw(machine, fields, draws)
         tables, centred = self.table.raw(drawn.tables), self.table.raw(drawn.centred)
         self.draws = replace(drawn, tables=tables, centred=centred, history=())
         before, self.counter.count = len(self.history), self.counter.count + len(drawn.history)
@@ -251,7 +256,9 @@ class _Inference:
         (b, table), layout, signs = self.point, self.table.layout, self.machine.signs
         model = field_model(b, self.table.raw(table), layout, signs, exact(*moments))
         units = make_units(*moments)
-        model = kept(model, units, self.task.automatic.rank)
+        # Log-odds of one are large, whatever the standard deviation of the labels.
+        size = 1 / units.target.scale if isinstance(self.machine, LabelMachine) else 1.0
+        model = kept(model, units, self.task.automatic.rank, size)
         history = tuple(
             Record(-(-line.sweep // SWEEPS), self.walks + line.sweep, line.loss)
             for line in self.history

@@ -11,7 +11,8 @@ Gives the estimators their machines, and predictions for all pairs of two tables
 #   level_posterior             the posterior of its levels, by small systems (level_systems)
 #   field_machine               a sweep over all entities
 #   variational, gibbs          sweeps until the bound stops rising, or draws
-#   label_machine, polya_gamma  draws of log-odds, for labels
+#   label_machine, label_rows   log-odds of labels: variational by label_bounds, or draws
+#   polya_gamma                 the curvature of labels, for these draws
 #   field_predict               predictions and the library's model of a machine
 #   pairwise_predictions        predictions for all pairs of two tables
 #   running_machine             the same, batch by batch: field_batches, running_levels

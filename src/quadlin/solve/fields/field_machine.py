@@ -51,6 +51,9 @@ class Sweep(NamedTuple):
 class FieldMachine:
     """The state of inference: levels, means and precisions of groups, noise."""
 
+    held_precision = 4.0  # of factors at the start, in units of the target's variance
+    intercept_precision = 0.0  # of the prior of b, which has mean 0
+
     def __init__(
         self, rows: FieldRows, signs: np.ndarray, rng: np.random.Generator, sampled: bool
     ) -> None:
@@ -105,10 +108,10 @@ class FieldMachine:
         self.levels = [[certain(levels) for levels in members] for members in self.levels]
         self.state = [certain(theta) for theta in self.state]
 
-    def hold_factors(self, precision: float) -> None:
+    def hold_factors(self) -> None:
         """Fix the precision of the factors until the next sweep ends."""
         for group, gamma in enumerate(self.precisions):
-            mean = np.concatenate([gamma.mean[:1], np.full(len(self.signs), precision)])
+            mean = np.append(gamma.mean[0], np.full(len(self.signs), self.held_precision))
             self.precisions[group] = Gamma(gamma.shape, gamma.shape / mean)
 
     def line(self, number: int) -> Sweep:
@@ -198,10 +201,10 @@ class FieldMachine:
 
     def _update_intercept(self, residual: float) -> None:
         """Update b; `residual` is the sum over the rows."""
-        n = self.rows.n
-        step = residual / n
+        n, prior = self.rows.n, self.intercept_precision
+        step = (residual - prior * self.b) / (n + prior)
         if self.sampled:
-            step += self.rng.standard_normal() / np.sqrt(float(self.noise.mean) * n)
+            step += self.rng.standard_normal() / np.sqrt(float(self.noise.mean) * (n + prior))
         self.b += step
         self.error += n * step**2 - 2 * step * residual
 
@@ -231,10 +234,7 @@ class FieldMachine:
 
     def bound(self) -> float:
         """Return the lower bound of the log evidence, where inference is variational."""
-        n, noise = self.n, self.noise
-        value = n / 2 * (float(noise.mean_log) - LOG_2PI) - float(noise.mean) / 2 * self.error
-        value -= noise.divergence(Gamma(NOISE_SHAPE, NOISE_RATE))
-        value += sum(self.entropy.values())
+        value = self._rows_bound() + sum(self.entropy.values())
         for group in range(self.rows.n_groups):
             count, square = self._spread(group)
             precision = self.precisions[group]
@@ -243,6 +243,12 @@ class FieldMachine:
             value += float(np.sum((count + 1) * logs - precision.mean * square)) / 2
             value -= precision.divergence(Gamma(SHAPE, RATE))
         return value
+
+    def _rows_bound(self) -> float:
+        """Return the part of the bound that is due to the rows and their noise."""
+        n, noise = self.n, self.noise
+        value = n * (float(noise.mean_log) - LOG_2PI) - float(noise.mean) * self.error
+        return value / 2 - noise.divergence(Gamma(NOISE_SHAPE, NOISE_RATE))
 
     def table(self, fields: Sequence[np.ndarray]) -> tuple[float, np.ndarray]:
         """Return b and (w, v) of each column (d + fields, K), in the target's units.

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from quadlin.core.compiled_levels import Meetings, meet, takes_levels
+from quadlin.core.compiled_levels import Meetings, expected_products, meet, takes_levels
 from quadlin.solve.fields.field_rows import FieldRows
 from quadlin.solve.fields.level_systems import remainder
 
@@ -101,22 +101,72 @@ def _of_rows(
         r = rows.y[block] - b - total[0] - cross
         products, targets, square = q[i] * q[j], r * q, r * r
         if spreads:
-            spread = sum(of_levels[:, of_row[block]] for of_levels, of_row in spreads)
-            packed, turned, (quadratic, traces) = np.split(spread, [len(i), len(i) + K])
+            packed, along, variance = _uncertainty(spreads, block, q, signs)
             products += (signed[i] * signed[j])[:, None] * packed
-            C = unpacked(packed, K)
-            # Cov(θ, ω + ⟨t, the others⟩); for each entity, q is reduced by the entity's own part.
-            along = np.einsum("abn,bn->an", C, q) - turned
             targets -= signed[:, None] * along
-            square = square + np.einsum("an,an->n", q, along - turned) + quadratic
-            # The variance of ⟨t, t′⟩ beyond that of its mean, pair by pair.
-            square = square + (_signed_trace(C, signs) - traces) / 2
+            square = square + variance
         weight, at = rows.weight[block], rows.entities[e].of_row[block]
         selection = csr_matrix((weight, (at, np.arange(len(at)))), shape=(size, len(at)))
         sums += selection @ np.concatenate([products, targets]).T
         rest += float(weight @ square)
     flat = np.ascontiguousarray(sums.T)
     return Statistics(unpacked(flat[: len(i)], K), flat[len(i) :], rest)
+
+
+def _uncertainty(
+    spreads: Sequence[tuple[np.ndarray, np.ndarray]], block: slice, q: np.ndarray, signs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return upper triangles of Cov θ, Cov(θ, f) and Var f of some entities together, by rows."""
+    i, K = np.triu_indices(len(q))[0], len(q)
+    spread = sum(of_levels[:, of_row[block]] for of_levels, of_row in spreads)
+    packed, turned, (quadratic, traces) = np.split(spread, [len(i), len(i) + K])
+    C = unpacked(packed, K)
+    # Cov(θ, ω + ⟨t, the others⟩); for each entity, q is reduced by the entity's own part.
+    along = np.einsum("abn,bn->an", C, q) - turned
+    variance = np.einsum("an,an->n", q, along - turned) + quadratic
+    # The variance of ⟨t, t′⟩ beyond that of its mean, pair by pair.
+    return packed, along, variance + (_signed_trace(C, signs) - traces) / 2
+
+
+def row_moments(
+    rows: FieldRows, state: Sequence[LevelMoments], signs: np.ndarray, b: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and variance of f of each row (n,).
+
+    Where there are `pairs`, the rows must be one for each of them, in their order.
+    """
+    if rows.pairs is None or not takes_levels(len(signs) + 1):
+        return _moments_of_rows(rows, state, signs, b)
+    (one, other), meetings, K = state, rows.pairs.by[0], len(signs) + 1
+    i, j = np.triu_indices(K)
+    moments, o = np.zeros((len(i) + K, one.mean.shape[1])), other.mean[0] + b
+    moments[:K] = one.mean  # the upper triangle of qqᵀ begins with q
+    given = (other.mean, other.cov, signs, b)
+    mean = expected_products(meetings, moments.T, *given) + o[meetings.at]
+    if one.cov is None or other.cov is None:
+        return mean, np.zeros(len(mean))
+    moments[: len(i)], moments[len(i) :] = one.mean[i] * one.mean[j] + one.cov[i, j], 2 * one.mean
+    moments[: len(i)][i != j] *= 2
+    square = expected_products(meetings, moments.T, *given) + (o**2 + other.cov[0, 0])[meetings.at]
+    return mean, np.maximum(square - mean**2, 0.0)
+
+
+def _moments_of_rows(
+    rows: FieldRows, state: Sequence[LevelMoments], signs: np.ndarray, b: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and variance of f by blocks of rows."""
+    n = len(rows.entities[0].of_row)
+    mean, variance = np.empty(n), np.zeros(n)
+    parts = [(theta, entity.of_row) for theta, entity in zip(state, rows.entities, strict=True)]
+    spreads = [(_spread(theta, signs), of_row) for theta, of_row in parts if theta.cov is not None]
+    for start in range(0, n, BLOCK):
+        block = slice(start, start + BLOCK)
+        total, cross = joined([theta.mean[:, of_row[block]] for theta, of_row in parts], signs)
+        mean[block] = b + total[0] + cross
+        if spreads:
+            q = np.concatenate([np.ones((1, total.shape[1])), signs[:, None] * total[1:]])
+            variance[block] = _uncertainty(spreads, block, q, signs)[2]
+    return mean, np.maximum(variance, 0.0)
 
 
 def _spread(moments: LevelMoments, signs: np.ndarray) -> np.ndarray:

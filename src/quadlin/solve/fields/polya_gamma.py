@@ -7,6 +7,9 @@ so that given ω ~ PG(1, f) a label is a target (y − ½)/ω of precision ω, a
 squares. Numbers of PG(1, f) are drawn exactly, by Devroye's rejection from a mixture of an
 inverse Gaussian below `CUT` and an exponential above it (Polson, Scott, Windle 2013). A row of
 another weight b has PG(b, f), drawn as the gamma distribution of its mean and variance.
+
+Variational inference goes on with the mean of ω at :math:`\xi = \sqrt{\mathrm{E} f^2}`, which is
+the bound of Jaakkola and Jordan.
 """
 
 import numpy as np
@@ -18,10 +21,12 @@ ROUNDING = 1e-9  # of a weight, where weights were divided by their mean
 LARGE = 700.0  # |f|, beyond which e^f overflows
 
 
-def polya_gamma(f: np.ndarray, weight: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return a draw of PG(weight, f) for each row."""
+def polya_gamma(
+    f: np.ndarray, weight: np.ndarray, rng: np.random.Generator, exact: bool = True
+) -> np.ndarray:
+    """Return a draw of PG(weight, f) for each row; if not `exact`, a gamma number for all."""
     f = np.minimum(np.abs(f), LARGE)
-    omega, single = np.empty(len(f)), np.abs(weight - 1) < ROUNDING
+    omega, single = np.empty(len(f)), exact & (np.abs(weight - 1) < ROUNDING)
     omega[single] = _of_one(f[single] / 2, rng)
     mean, variance = moments(f[~single])
     shape = weight[~single] * mean**2 / variance
@@ -29,10 +34,15 @@ def polya_gamma(f: np.ndarray, weight: np.ndarray, rng: np.random.Generator) -> 
     return np.maximum(omega, np.finfo(np.float64).tiny ** 0.5)
 
 
+def mean_curvature(f: np.ndarray) -> np.ndarray:
+    """Return the mean of PG(1, f) for f ≥ 0; that of weight b is b times it."""
+    g = np.maximum(f, SMALL)
+    return np.asarray(np.tanh(g / 2) / (2 * g))
+
+
 def moments(f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean and the variance of PG(1, f) for f ≥ 0; those of weight b are b times it."""
-    g = np.maximum(f, SMALL)
-    mean = np.tanh(g / 2) / (2 * g)
+    g, mean = np.maximum(f, SMALL), mean_curvature(f)
     e = np.exp(-g)  # (sinh g − g)/(4g³ cosh²(g/2)), without overflow
     variance = (1 - e**2 - 2 * g * e) / (2 * g**3 * (1 + e) ** 2)
     return mean, np.where(f < SMALL, 1 / 24, variance)

@@ -14,6 +14,7 @@ from scipy.sparse import csr_matrix
 
 from quadlin.solve.fields.field_predict import Layout, in_raw_columns
 from quadlin.solve.fields.field_rows import FieldRows
+from quadlin.solve.fields.label_bounds import Calibration
 from quadlin.solve.fields.loose_columns import RunningSlopes
 
 LARGEST = 1e120  # of the numbers of a machine, so that their squares are finite
@@ -75,6 +76,7 @@ class RunningLevels:
     error: float  # the mean squared error of working targets
     penalties: tuple[float, float]  # of w and M, equivalent to the precisions
     beside: RunningSlopes | None = None  # of columns that follow no field
+    calibration: tuple[float, float] = (0.0, 1.0)  # of log-odds: shift and slope
 
     @property
     def noise(self) -> float:
@@ -117,6 +119,7 @@ class RunningLevels:
             first += len(entity.fields) + 1  # the last group is that of its followers
         table = np.concatenate([self.table, unseen]) * units
         b = self.target_mean + self.target_scale * self.intercept
+        b, table = Calibration(*self.calibration).of(b, table)
         table = in_raw_columns(table, self.layout(fields), self.mean, self.scale)
         if (beside := self.beside) is None:
             return b, table
@@ -165,6 +168,9 @@ class RunningLevels:
         positive = (self.scale, self.shapes, self.rates, np.array(self._sizes), self.G[0])
         if not all((a > 1 / LARGEST).all() for a in positive) or min(self.penalties) < 0:
             return "the precisions of a machine"
+        shift, slope = self.calibration
+        if not (abs(shift) < LARGEST and 0 < slope <= 1):
+            return "the calibration of a machine"
         arrays = (self.mean, self.table, self.data, self.G, self.h, self.rests, self.means)
         numbers_of = (*arrays, *positive[:4], np.array([self.intercept, self.target_mean]))
         if not all((np.abs(a) < LARGEST).all() for a in numbers_of):

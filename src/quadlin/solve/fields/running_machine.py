@@ -12,12 +12,14 @@ import numpy as np
 from scipy.sparse import csr_matrix, vstack
 
 from quadlin.core.chunks import MemorySource
-from quadlin.core.losses import FLATTEST, curvature, log_odds, probability
 from quadlin.solve.fields.field_batches import Batch, Frame, complete
 from quadlin.solve.fields.field_machine import FieldMachine
 from quadlin.solve.fields.field_rows import FieldRows, default_signs
-from quadlin.solve.fields.field_sums import Statistics, joined, unpacked
+from quadlin.solve.fields.field_sums import Statistics, joined, squared_error, unpacked
 from quadlin.solve.fields.field_table import evidence_share
+from quadlin.solve.fields.label_bounds import Calibration
+from quadlin.solve.fields.label_machine import LabelMachine, LabelSweeps
+from quadlin.solve.fields.label_rows import LabelRows
 from quadlin.solve.fields.level_posterior import Gamma
 from quadlin.solve.fields.loose_columns import LooseColumns, RunningSlopes
 from quadlin.solve.fields.running_levels import RunningLevels
@@ -81,6 +83,24 @@ class RunningMachine(FieldMachine):
         """Keep b, which is part of the sums of old rows; the means of fields move instead."""
 
 
+class RunningLabelMachine(LabelSweeps, RunningMachine):
+    """A machine of log-odds that goes on from sums over labels that are gone."""
+
+    def __init__(self, running: RunningLevels, batch: Batch, rows: FieldRows) -> None:
+        self.labels = LabelRows.of(rows)
+        super().__init__(running, batch, self.labels.merged)
+
+    @property
+    def n(self) -> float:
+        """The number of labels, those that are gone included."""
+        return self.labels.n + self.n_before
+
+    def _rows_bound(self) -> float:
+        """Return what labels add to the bound, those that are gone as targets."""
+        gone = squared_error(self.before[-1], self.state[-1])
+        return super()._rows_bound() - float(self.noise.mean) * gone / 2
+
+
 def learned(
     running: RunningLevels | None,
     source: MemorySource,
@@ -102,12 +122,12 @@ def learned(
     if not len(y):
         return running
     batch = Batch.of(Frame.after(running, X, fields), X, fields)
-    units, weight = (running.target_mean, running.target_scale), running.share * weight
+    units = (running.target_mean, running.target_scale)
+    weight = weight if plan.logistic else running.share * weight
     lines = _Lines(batch.frame.beside, X)
-    machine = RunningMachine(running, batch, batch.rows(lines.off(y), weight, *units))
-    if plan.logistic:
-        h, z = _working(units[0] + units[1] * _values(machine), y)
-        machine.rows = batch.rows(z, weight * h, *units)
+    rows = batch.rows(lines.off(y), weight, *units)
+    kind = RunningLabelMachine if plan.logistic else RunningMachine
+    machine = kind(running, batch, rows)
     deque(sweeps(machine, plan.most_sweeps, plan.tol), maxlen=0)
     return _kept(machine, batch, running.share, lines.after(machine, y, weight))
 
@@ -123,31 +143,23 @@ def _first(
     frame = Frame.first(X, y, weight, fields, plan.loose)
     if frame is None:
         return None
-    batch = Batch.of(frame, X, fields)
+    batch, rng = Batch.of(frame, X, fields), np.random.default_rng(plan.seed)
     share = 1.0 if plan.logistic else evidence_share(MemorySource(X, y, weight))
-
-    def fitted(y: np.ndarray, weight: np.ndarray) -> FieldMachine:
-        mean = float(np.average(y, weights=weight))
-        scale = float(np.sqrt(np.average((y - mean) ** 2, weights=weight))) or 1.0
-        rows = batch.rows(y, weight, mean, scale)
-        signs, rng = default_signs(rows, plan.rank), np.random.default_rng(plan.seed)
-        machine = FieldMachine(rows, signs, rng, sampled=False)
-        deque(inferred(machine, plan.most_sweeps, plan.tol), maxlen=0)
-        return machine
-
-    lines = _Lines(frame.beside, X)
-    machine = fitted(lines.off(y), share * weight)
-    if plan.logistic:  # around a constant, log-odds follow from a fit to labels as numbers
-        n = weight.sum()
-        p = (float(weight @ y) + 0.5) / (n + 1)
-        f = machine.rows.shift + machine.rows.scale * _values(machine)
-        h, z = _working(float(log_odds(p)) + (f - p) / (p * (1 - p)), y)
-        # The noise is learned per unit of weight, so the total weight must be the number of rows.
-        share = float(n / (weight @ h))
-        machine = fitted(z, share * weight * h)
-    elif np.ptp(y) > 0 and (_is_noiseless(machine) or lines.interact(machine)):
+    lines, weight = _Lines(frame.beside, X), share * weight
+    rest = lines.off(y)
+    mean = float(np.average(rest, weights=weight))
+    scale = float(np.sqrt(np.average((rest - mean) ** 2, weights=weight))) or 1.0
+    rows = batch.rows(rest, weight, mean, scale)
+    signs = default_signs(rows, plan.rank)
+    machine = (
+        LabelMachine(rows, signs, rng)
+        if plan.logistic
+        else FieldMachine(rows, signs, rng, sampled=False)
+    )
+    deque(inferred(machine, plan.most_sweeps, plan.tol), maxlen=0)
+    if not plan.logistic and np.ptp(y) > 0 and (_is_noiseless(machine) or lines.interact(machine)):
         return None
-    return _kept(machine, batch, share, lines.after(machine, y, share * weight))
+    return _kept(machine, batch, share, lines.after(machine, y, weight))
 
 
 def _is_noiseless(machine: FieldMachine) -> bool:
@@ -193,12 +205,6 @@ def _values(machine: FieldMachine) -> np.ndarray:
     return np.asarray(machine.b + total[0] + cross)
 
 
-def _working(f: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights and targets of the least squares that approximate log-loss near log-odds."""
-    h = np.clip(curvature(f), FLATTEST, None)
-    return h, f + (y - probability(f)) / h
-
-
 def _kept(
     machine: FieldMachine, batch: Batch, share: float, beside: RunningSlopes | None
 ) -> RunningLevels:
@@ -212,6 +218,7 @@ def _kept(
         table[member.columns] = levels.mean.T
     joint = csr_matrix(vstack(patterns))
     first, second = penalties(machine)
+    line = machine.calibration() if isinstance(machine, LabelSweeps) else Calibration()
     return RunningLevels(
         entities=frame.entities,
         columns=frame.columns,
@@ -239,4 +246,5 @@ def _kept(
         error=rows.scale**2 * machine.error / machine.n,
         penalties=(first / share, second / share),
         beside=beside,
+        calibration=(line.shift, line.slope),
     )

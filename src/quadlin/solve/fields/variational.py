@@ -19,7 +19,6 @@ from quadlin.solve.fields.field_machine import FieldMachine, Sweep
 
 EXPLORED = 45  # sweeps of a sampler
 HELD = 5  # of these, with factors of a fixed size: free ones would shrink before they are useful
-HELD_PRECISION = 4.0  # of these factors, in units of the target's variance
 AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do not need vanish
 NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions
 NOISELESS = 0.01  # standard deviations of y: with less noise, least squares needs no penalty
@@ -34,7 +33,7 @@ def inferred(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tup
     machine.start_sampling()
     for number in range(1, most + 1):
         if number <= HELD:
-            machine.hold_factors(HELD_PRECISION)
+            machine.hold_factors()
         machine.sweep()
         yield machine.line(number), False
     machine.stop_sampling()
@@ -43,12 +42,12 @@ def inferred(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tup
 
 
 def sweeps(machine: FieldMachine, max_sweeps: int, tol: float) -> Iterator[tuple[Sweep, bool]]:
-    """Sweep until the bound rises by less than `tol` per row; also yield whether it did."""
+    """Sweep until the bound changes by less than `tol` per row; also yield whether it did."""
     before = -np.inf
     for number in range(1, max_sweeps + 1):
         machine.sweep()
         line = machine.line(number)
-        converged = line.bound - before < tol * machine.n
+        converged = abs(line.bound - before) < tol * machine.n
         yield line, converged
         if converged:
             return
