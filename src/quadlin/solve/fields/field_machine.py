@@ -93,8 +93,7 @@ class FieldMachine:
     def start_sampling(self) -> None:
         """Go on as a sampler from the means of the variational posterior."""
         self.sampled = True
-        for members in self.levels:
-            members[:] = [LevelMoments(levels.mean) for levels in members]
+        self.levels = [[LevelMoments(levels.mean) for levels in group] for group in self.levels]
         self.state = [LevelMoments(theta.mean) for theta in self.state]
 
     def stop_sampling(self) -> None:
@@ -246,8 +245,8 @@ class FieldMachine:
 
     def _rows_bound(self) -> float:
         """Return the part of the bound that is due to the rows and their noise."""
-        n, noise = self.n, self.noise
-        value = n * (float(noise.mean_log) - LOG_2PI) - float(noise.mean) * self.error
+        noise, error = self.noise, float(self.noise.mean) * self.error
+        value = self.n * (float(noise.mean_log) - LOG_2PI) - error
         return value / 2 - noise.divergence(Gamma(NOISE_SHAPE, NOISE_RATE))
 
     def table(self, fields: Sequence[np.ndarray]) -> tuple[float, np.ndarray]:

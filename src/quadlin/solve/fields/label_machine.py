@@ -73,7 +73,9 @@ class LabelSweeps(FieldMachine):
             rise = (self.bound() - before) / self.n
             if rise > -ROUNDING:
                 break
-            vars(self).update(saved, working=working)
+            for name, value in saved.items():
+                setattr(self, name, value)
+            self.working = working
             if self.damping > MOST_DAMPED:
                 return
             self.damping = (1 + self.damping) / 2
