@@ -126,3 +126,16 @@ def test_the_lowest_point_of_a_plane_is_that_of_a_fine_grid():
         value = plane.at(t, u)
         near = [plane.at(t + a, u + b) for a in (-1e-2, 0, 1e-2) for b in (-1e-2, 0, 1e-2)]
         assert value <= min([*near, plane.at(0.0, 0.0)])
+
+
+@pytest.mark.parametrize("k", [3, 9])
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-10), (np.float32, 1e-4)])
+def test_steps_keep_what_a_survey_would_find(k, dtype, rtol):
+    # Sums of 60 columns, which cancel in part, of numbers with 7 or 16 digits.
+    table, _ = table_of(k=k, dtype=dtype)
+    for _ in range(4):
+        table.step()
+    kept = [a.copy() for a in (table.centre, table.gram, table.pull)]
+    table._run("run_survey")
+    for got, expected in zip(kept, (table.centre, table.gram, table.pull), strict=True):
+        np.testing.assert_allclose(got, expected, atol=rtol * np.abs(expected).max())

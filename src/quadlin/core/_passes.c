@@ -95,6 +95,7 @@ typedef struct {
     double ridge, squares, shift; /* found: of the levels, of the errors, and what they were moved by */
     /* The step before, for `_passes_planes.h`, or NULL; of a row: x'V, x'b, error, its change, squares. */
     void *past, *past_factors, *past_linear; /* (n, 2 width + 8), (d, 2, width), (d, 2) */
+    double *past_centre; /* (2, width): the centre where the last sweep began, and its step */
     double *errors_plane, *levels_plane; /* (8, 8): products of coefficients of the plane */
     double *products_plane; /* (6, width, width) */
     double along, along_before; /* t and u */

@@ -64,11 +64,9 @@ INLINE void NAME(plane_of)(columns *t, const int parts)
         for (int a = 0; a < 7; a++) sum[a] += z[a] * much;
     }
     for (int a = 0; a < 8; a++) ((eight *)t->errors_plane)[a] = sum[a], sum[a] = (eight){0};
-    for (int c = 0; c < parts; c++) centre[0][c] = centre[1][c] = centre[2][c] = (eight){0};
-    for (int64_t j = 0; j < t->d; j++) {
-        NAME(column_in_plane)(t, j, x, parts);
-        for (int u = 0; u < 3; u++)
-            for (int c = 0; c < parts; c++) centre[u][c] += t->mean[j] * x[u][c];
+    for (int c = 0; c < parts; c++) {
+        const eight *past = (const eight *)t->past_centre + c;
+        centre[0][c] = ((const eight *)t->centre)[c], centre[1][c] = centre[0][c] - past[0], centre[2][c] = past[parts];
     }
     for (int a = 0; a < 6 * 8 * parts * parts; a++) ((eight *)t->products_plane)[a] = (eight){0};
     for (int64_t start = 0; start < t->d; start += BATCH) {
@@ -112,7 +110,8 @@ INLINE void NAME(plane_of)(columns *t, const int parts)
     for (int a = 0; a < 8; a++) ((eight *)t->levels_plane)[a] = sum[a];
 }
 
-/* Go from x to x + ta + ub, move the errors by `shift`, and keep both as the past of the next sweep. */
+/* Go from x to x + ta + ub, move the errors by `shift`, and keep both as the past of the next sweep. `centre` is
+ * that of the new place; `pull` is found, see `survey`. */
 INLINE void NAME(move_of)(columns *t, const int parts)
 {
     const int64_t width = t->width, stride = width + 8, older = 2 * width + 8;
@@ -137,7 +136,11 @@ INLINE void NAME(move_of)(columns *t, const int parts)
         past[1] = error - past[0], past[0] = row[0] = error, row[3] = row[4] = 0;
     }
     REAL *V = t->factors, *w = t->linear, *V_past = t->past_factors, *w_past = t->past_linear;
+    const eight *s = (const eight *)t->signs, *m = (const eight *)t->centre;
+    eight *p = (eight *)t->pull;
+    for (int b = 0; b < parts; b++) p[b] = (eight){0};
     for (int64_t j = 0; j < t->d; j++) {
+        eight v[4], near[4];
         for (int c = 0; c < 8 * parts; c += 8) {
             NAME(octet) *now = (NAME(octet) *)(V + j * width + c), *old = (NAME(octet) *)(V_past + 2 * j * width + c);
             NAME(octet) *step = (NAME(octet) *)(V_past + (2 * j + 1) * width + c);
@@ -146,6 +149,12 @@ INLINE void NAME(move_of)(columns *t, const int parts)
         }
         w_past[2 * j + 1] = whole * (w[j] - w_past[2 * j]) + rest * w_past[2 * j + 1];
         w[j] = w_past[2 * j] = w_past[2 * j] + w_past[2 * j + 1];
+        for (int b = 0; b < parts; b++) {
+            v[b] = NAME(widened)(V + j * width + 8 * b);
+            near[b] = s[b] * (m[b] - t->mean[j] * v[b]);
+        }
+        const double much = t->penalty[j] * (w[j] + 2 * NAME(dot)(near, v, parts));
+        for (int b = 0; b < parts; b++) p[b] += much * v[b];
     }
 }
 

@@ -118,18 +118,17 @@ class TrailingTable(ColumnTable):
         self.past_linear[:, 0] = self.linear
         self.errors_plane, self.levels_plane = (aligned_zeros((8, 8), np.float64) for _ in range(2))
         self.products_plane = aligned_zeros((TERMS, width, width), np.float64)
+        self.past_centre = aligned_zeros((2, width), np.float64)
         self._refresh()
 
     def step(self) -> float:
         """Sweep, go to the minimum of the plane of this step and the last, and return it."""
         self.age += 1
-        self._run("run_survey")
         turn = balance(self.gram * np.outer(self.signs, self.signs), self.signs)
         if turn is not None:
             self._turn(*turn)
         if turn is not None or self.age % FRESH == 0:
             self._refresh()
-            self._run("run_survey")
         self._run("run_sweep")
         self.walks += 1
         plane = self.plane()
@@ -142,6 +141,8 @@ class TrailingTable(ColumnTable):
         self.evaluate()
         self.walks += 1
         self._run("run_marking")
+        self._run("run_survey")
+        self.past_centre[0] = self.centre
 
     def _turn(self, T: np.ndarray, signs: np.ndarray) -> None:
         """Replace V by V T and the signs by others that belong to the same matrix."""
@@ -149,6 +150,7 @@ class TrailingTable(ColumnTable):
         steps = self.past_factors[:, width:], self.past[:, width : 2 * width]
         for factors in (self.factors, self.past_factors[:, :width], *steps):
             factors[:] = factors @ T
+        self.past_centre[1] = self.past_centre[1] @ T
         self.signs[:] = signs
 
     def plane(self) -> Plane:
@@ -167,8 +169,15 @@ class TrailingTable(ColumnTable):
         return Plane(G, sums / weight)
 
     def move(self, plane: Plane, t: float, u: float) -> None:
-        """Go to x + ta + ub, and to the best intercept there."""
-        shift = float(_terms(t, u) @ plane.means)
+        """Go to x + ta + ub, and to the best intercept there; the next sweep needs no survey."""
+        terms = _terms(t, u)
+        shift = float(terms @ plane.means)
+        before, step = self.past_centre
+        self.centre += t * (self.centre - before) + u * step
+        self.past_centre[:] = self.centre, self.centre - before
+        self.gram[:] = np.outer(self.signs, self.signs) * np.tensordot(
+            terms, self.products_plane, 1
+        )
         self._run("run_move", along=t, along_before=u, shift=shift)
         self.intercept_step = u * self.intercept_step - shift  # errors that b moved had one as well
         self.intercept += self.intercept_step

@@ -13,7 +13,7 @@ AHEAD = 64  # entries whose rows are fetched beforehand: `COLUMN_AHEAD` in `_pas
 LANES = 8  # components per vector; those that are not used are zero
 
 PAST, PLANES = (
-    ("past", "past_factors", "past_linear"),
+    ("past", "past_factors", "past_linear", "past_centre"),
     ("errors_plane", "levels_plane", "products_plane"),
 )
 
