@@ -87,6 +87,8 @@ def test_zero_and_one_are_numbers_unless_asked_otherwise(quadlin):
     )
     assert "use --classify" in quadlin.capsys.readouterr().err
     line = "fit t.csv --target number --columns a,b,c --rank 1 --alpha 1 -o m.safetensors"
+    quadlin(f"{line} --no-classify")
+    assert "--classify" not in quadlin.capsys.readouterr().err
     assert "0, 1" in quadlin(f"{line} --classify")
     assert load("m.safetensors").classes_.tolist() == [0, 1]
 

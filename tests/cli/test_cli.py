@@ -1432,6 +1432,7 @@ def test_a_warning_of_far_rows_names_an_option_that_there_is(quadlin, tmp_path):
     quadlin("fit near.csv --target y -o a.safetensors")
     limited = shell("predict", "a.safetensors", "far.csv", "-o", "-", cwd=tmp_path)
     assert b"--extrapolation free" in limited.stderr
+    assert b"`extrapolates`" not in limited.stderr  # a method of Python
     quadlin("fit near.csv --target y --extrapolation free -o b.safetensors")
     free = shell("predict", "b.safetensors", "far.csv", "-o", "-", cwd=tmp_path)
     assert b"limit" not in free.stderr

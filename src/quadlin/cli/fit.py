@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, vstack
 
 from quadlin.cli.columns import warn_of_columns
 from quadlin.cli.estimator import DEFAULTS, MachineOptions, check_combination, make_estimator
-from quadlin.cli.fit_report import report_classes, report_fit
+from quadlin.cli.fit_report import ZERO_OR_ONE, is_zero_or_one, report_classes, report_fit
 from quadlin.cli.options import (
     STANDARD,
     WHOLE,
@@ -100,7 +100,7 @@ def fit(
             "The fit reads the rows of the standard input more than once, and --checkpoint cannot "
             "recognise them when they are read again. Save them to a file first."
         )
-    streamed = one_pass or not source.again
+    streamed, unasked = one_pass or not source.again, classify is None
     if classify is None:
         classify = _is_classified(source, answer)
     estimator = make_estimator(model, machine, source, cv, streamed, classify)
@@ -137,6 +137,8 @@ def fit(
             report_classes(estimator, source, output, streamed, seconds, answer)
         else:
             report_fit(estimator, source, output, streamed, r2, seconds, answer)
+            if unasked and is_zero_or_one(estimator.target_moments_):
+                print_note(ZERO_OR_ONE, answer.silent)
 
 
 def _is_classified(source: Source, answer: OutputOptions) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.cli.options import OutputOptions
-from quadlin.cli.printing import aligned, message_text, number, print_answer, print_note
+from quadlin.cli.printing import aligned, message_text, number, print_answer
 from quadlin.core.moments import Moments
 from quadlin.data import Source
 from quadlin.explain.quality import quality_of
@@ -63,8 +63,6 @@ def report_fit(
         content["r2_cv"] = quality_of(model).value
         table.append(["R² (cross-validation)", number(content["r2_cv"])])
     _print(content, table, answer.json)
-    if is_zero_or_one(target):
-        print_note(ZERO_OR_ONE, answer.silent)
 
 
 def report_classes(

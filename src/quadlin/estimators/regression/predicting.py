@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.core.messages import Message, warn
+from quadlin.core.messages import Message, Phrase, warn
 from quadlin.core.moments import Moments
 from quadlin.data import Source, is_dask
 from quadlin.data.opening.dask_collections import lazily, lazily_with_std
@@ -113,8 +113,9 @@ class Predicting(Explaining):
             warn(
                 Message(
                     "{count} {predictions} far outside the training targets and {were} limited to "
-                    "[{low:.4g}, {high:.4g}]. `extrapolates` shows which rows, and a model that is "
-                    "fitted with {extrapolation=free} predicts them without limits.",
+                    "[{low:.4g}, {high:.4g}]. {A_model} fitted with {extrapolation=free} predicts "
+                    "them without limits.",
+                    A_model=A_MODEL,
                     count=count,
                     predictions="prediction lies" if count == 1 else "predictions lie",
                     were="was" if count == 1 else "were",
@@ -182,14 +183,16 @@ def _warn_outside(count: int) -> None:
         warn(
             Message(
                 "{count} {rows} far outside the range of the training rows; predict limits their "
-                "features. `extrapolates` shows which rows, and a model that is fitted with "
-                "{extrapolation=free} predicts them without limits.",
+                "features. {A_model} fitted with {extrapolation=free} predicts them without "
+                "limits.",
+                A_model=A_MODEL,
                 count=count,
                 rows="row lies" if count == 1 else "rows lie",
             )
         )
 
 
+A_MODEL = Phrase("`extrapolates` shows which rows, and a model", "A model")
 NO_WEIGHT = "All weights are zero, so there is no row to score."
 
 
