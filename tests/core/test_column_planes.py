@@ -139,3 +139,24 @@ def test_steps_keep_what_a_survey_would_find(k, dtype, rtol):
     table._run("run_survey")
     for got, expected in zip(kept, (table.centre, table.gram, table.pull), strict=True):
         np.testing.assert_allclose(got, expected, atol=rtol * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("k", [3, 9])
+def test_a_turn_of_the_factors_turns_rows_and_sums_with_them(k):
+    table, rows = table_of(k=k)
+    for _ in range(2):
+        table.step()
+    before = objective(table, *rows, table.V, table.linear)
+    T = np.eye(table.factors.shape[1])
+    T[:2, :2] = [[np.cosh(1.0), np.sinh(1.0)], [np.sinh(1.0), np.cosh(1.0)]]  # of signs 1 and -1
+    A = table.gram * np.outer(table.signs, table.signs)
+    table._turn(A, T, table.signs.copy())
+    assert np.isclose(objective(table, *rows, table.V, table.linear), before, rtol=1e-10)
+    np.testing.assert_allclose(table.state[:, :k], rows[0] @ table.V, atol=1e-10)
+    kept = [a.copy() for a in (table.centre, table.gram, table.pull)]
+    table._run("run_survey")
+    for got, expected in zip(kept, (table.centre, table.gram, table.pull), strict=True):
+        np.testing.assert_allclose(got, expected, atol=1e-10 * np.abs(expected).max())
+    reached = table.step()
+    assert np.isclose(reached, objective(table, *rows, table.V, table.linear), rtol=1e-10)
+    assert reached < before

@@ -99,6 +99,7 @@ typedef struct {
     double *errors_plane, *levels_plane; /* (8, 8): products of coefficients of the plane */
     double *products_plane; /* (6, width, width) */
     double along, along_before; /* t and u */
+    const double *rotation; /* (width, width), for `rotate` */
 } columns;
 
 #define MOST_UNKNOWNS 33 /* of a level of a field: a linear coefficient and a factor */
@@ -434,6 +435,15 @@ void run_move(columns *t, int bytes, int level)
         WIDEST(move, float, t)
     } else {
         WIDEST(move, double, t)
+    }
+}
+
+void run_rotation(columns *t, int bytes, int level)
+{
+    if (bytes == 4) {
+        WIDEST(rotate, float, t)
+    } else {
+        WIDEST(rotate, double, t)
     }
 }
 

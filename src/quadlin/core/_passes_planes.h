@@ -169,7 +169,35 @@ INLINE void NAME(mark_of)(columns *t, const int parts)
     }
 }
 
+/* Replace the factors v of a row or a column by v T. */
+INLINE void NAME(turn_factors)(REAL *v, const eight *T, const int parts)
+{
+    eight sum[4];
+    for (int b = 0; b < parts; b++) sum[b] = (eight){0};
+    for (int a = 0; a < 8 * parts; a++)
+        for (int b = 0; b < parts; b++) sum[b] += (double)v[a] * T[a * parts + b];
+    for (int b = 0; b < parts; b++) *(NAME(octet) *)(v + 8 * b) = NAME(narrow)(sum[b]);
+}
+
+/* Replace V by V T, also in rows and in the past. */
+INLINE void NAME(rotate_of)(columns *t, const int parts)
+{
+    const int64_t width = t->width;
+    const eight *T = (const eight *)t->rotation;
+    for (int64_t i = 0; i < t->n; i++) {
+        REAL *past = (REAL *)t->past + i * (2 * width + 8);
+        NAME(turn_factors)((REAL *)t->state + i * (width + 8), T, parts);
+        NAME(turn_factors)(past, T, parts), NAME(turn_factors)(past + width, T, parts);
+    }
+    for (int64_t j = 0; j < t->d; j++) {
+        REAL *past = (REAL *)t->past_factors + 2 * j * width;
+        NAME(turn_factors)((REAL *)t->factors + j * width, T, parts);
+        NAME(turn_factors)(past, T, parts), NAME(turn_factors)(past + width, T, parts);
+    }
+}
+
 OF_PARTS(plane)
+OF_PARTS(rotate)
 OF_PARTS(move)
 OF_PARTS(mark)
 #undef OF_PARTS

@@ -17,6 +17,7 @@ OF_PRODUCTS = np.array([[0, 1, 2], [1, 3, 4], [2, 4, 5]])  # those that v, a and
 STEPS = 50  # of Newton's method at most
 HALVINGS = 30  # of one of them
 FRESH = 32  # steps after which products and errors are computed anew
+LOST = 16.0  # times the sum of squares of V after it was made orthogonal: products lost digits
 SHARED = 2.0  # times the least sum of squares of V: factors that have more are made orthogonal
 
 
@@ -124,10 +125,11 @@ class TrailingTable(ColumnTable):
     def step(self) -> float:
         """Sweep, go to the minimum of the plane of this step and the last, and return it."""
         self.age += 1
-        turn = balance(self.gram * np.outer(self.signs, self.signs), self.signs)
+        A = self.gram * np.outer(self.signs, self.signs)
+        turn = balance(A, self.signs)
         if turn is not None:
-            self._turn(*turn)
-        if turn is not None or self.age % FRESH == 0:
+            self._turn(A, *turn)
+        if self.age % FRESH == 0 or np.trace(A) > LOST * np.trace(self.gram):
             self._refresh()
         self._run("run_sweep")
         self.walks += 1
@@ -144,14 +146,15 @@ class TrailingTable(ColumnTable):
         self._run("run_survey")
         self.past_centre[0] = self.centre
 
-    def _turn(self, T: np.ndarray, signs: np.ndarray) -> None:
-        """Replace V by V T and the signs by others that belong to the same matrix."""
-        width, T = self.factors.shape[1], T.astype(self.factors.dtype)
-        steps = self.past_factors[:, width:], self.past[:, width : 2 * width]
-        for factors in (self.factors, self.past_factors[:, :width], *steps):
-            factors[:] = factors @ T
-        self.past_centre[1] = self.past_centre[1] @ T
+    def _turn(self, A: np.ndarray, T: np.ndarray, signs: np.ndarray) -> None:
+        """Replace V by V T and the signs by others that belong to the same matrix; A = VᵀΠV."""
+        self.rotation = aligned_zeros(T.shape, np.float64)
+        self.rotation[:] = T
+        self._run("run_rotation")
         self.signs[:] = signs
+        self.gram[:] = np.outer(signs, signs) * (T.T @ A @ T)
+        self.centre[:], self.pull[:] = self.centre @ T, self.pull @ T
+        self.past_centre[:] = self.past_centre @ T
 
     def plane(self) -> Plane:
         """Return the objective in the plane of the last sweep and the step before it."""

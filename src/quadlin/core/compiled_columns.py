@@ -31,6 +31,7 @@ class ColumnsStructure(ctypes.Structure):
         *((name, c_double) for name in ("first", "second", "ridge", "squares", "shift")),
         *((name, c_void_p) for name in PAST + PLANES),
         *((name, c_double) for name in ("along", "along_before")),
+        ("rotation", c_void_p),
     ]
 
 
@@ -144,7 +145,7 @@ class ColumnTable:
             "gram": self.gram,
             "centre": self.centre,
             "pull": self.pull,
-            **{name: getattr(self, name, None) for name in PAST + PLANES},
+            **{name: getattr(self, name, None) for name in (*PAST, *PLANES, "rotation")},
         }
         point(table, arrays)
         run = getattr(library(), name)

@@ -41,7 +41,7 @@ def library() -> ctypes.CDLL | None:
         loaded.run_sweep.restype = loaded.run_evaluation.restype = None
         loaded.run_survey.restype = loaded.run_settling.restype = None
         loaded.run_plane.restype = loaded.run_move.restype = None
-        loaded.run_marking.restype = None
+        loaded.run_marking.restype = loaded.run_rotation.restype = None
         loaded.run_meetings.restype = loaded.run_evidence.restype = None
         loaded.run_remainder.restype = loaded.run_factors.restype = None
         loaded.run_solutions.restype = loaded.run_squares.restype = loaded.run_counts.restype = None
