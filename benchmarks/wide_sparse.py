@@ -1,7 +1,7 @@
 """A million one-hot columns: time per pass and peak memory of a fit of rank 8, for two sizes.
 
     python benchmarks/wide_sparse.py [--rows 1000000] [--columns 1000000] [--alpha 300] [--peer]
-                                     [--default] [--no-fields]
+                                     [--default] [--parts] [--no-fields]
 
 Every row has a one in each of `per-row` fields, whose levels follow Zipf's law; the target is that
 of a factorization machine of rank 2 with noise. Prints one line per size: the given one, and half
@@ -10,7 +10,9 @@ user calls it, the distance of its objective from that of a fit of four times `r
 (400), how well both predict new rows, the same of the shortest fits that end within 1% of the
 second (by `tol`, for five seeds), and the time of ten epochs of xLearn on the same rows.
 `--default` adds the CPU time of a fit that chooses its rank and penalties, and the best of some
-ridge regressions. With `--no-fields`, entries of a row may be in any column.
+ridge regressions. `--parts` prints the CPU time of a fit, and what standard errors add to it; and
+for as many rows of a fortieth of the columns, which are fitted by passes over all rows, the time of
+whitening and of annealing. With `--no-fields`, entries of a row may be in any column.
 """
 
 import argparse
@@ -113,10 +115,10 @@ def ten_epochs_of_xlearn(X, y, rank):
     return seconds[2] - seconds[1]
 
 
-def one_fit(X, y, rank, alpha, tol, steps, seed=0):
+def one_fit(X, y, rank, alpha, tol, steps, seed=0, **options):
     """Return a fit and its CPU seconds."""
     model = FactorizationMachineRegressor(
-        rank, alpha=alpha, pairs=None, tol=tol, max_iter=steps, random_state=seed
+        rank, alpha=alpha, pairs=None, tol=tol, max_iter=steps, random_state=seed, **options
     )
     start = time.process_time()
     return model.fit(X, y), time.process_time() - start
@@ -161,6 +163,47 @@ def beside_peer(n, d, per_row, rank, alpha, reference):
     print(f"xLearn: {ten_epochs_of_xlearn(X, y, rank):.1f} CPU s for ten epochs")
 
 
+def parts(n, d, per_row, rank, alpha):
+    from quadlin.solve.lowrank import polish
+
+    warnings.simplefilter("ignore")
+    X, y = table(n, d, per_row)
+    _, seconds = one_fit(X, y, rank, alpha, 1e-6, 50)
+    model, with_errors = one_fit(X, y, rank, alpha, 1e-6, 50, uncertainty=True)
+    print(
+        f"{n:,} × {X.shape[1]:,}, alpha {alpha:g}: {seconds:.2f} CPU s, with standard errors "
+        f"{with_errors:.2f}; {model.fitted_.law.passes} of {model.history_[-1].passes} passes are "
+        "for them",
+        flush=True,
+    )
+    spent = {}
+
+    def timed(name):
+        run = getattr(polish, name)
+
+        def inner(*args, **kwargs):
+            start = time.process_time()
+            try:
+                return run(*args, **kwargs)
+            finally:
+                spent[name] = spent.get(name, 0) + time.process_time() - start
+
+        setattr(polish, name, inner)
+
+    for name in ("annealed", "whitener"):
+        timed(name)
+    X, y = table(n, d // 40, per_row)
+    for whiten in ("auto", "lowrank"):
+        spent.clear()
+        model, seconds = one_fit(X, y, rank, alpha, 1e-6, 50, whiten=whiten)
+        print(
+            f"{n:,} × {X.shape[1]:,}, whiten {whiten!r}: {seconds:.2f} CPU s, of which whitening "
+            f"{spent.get('whitener', 0):.2f} and annealing {spent.get('annealed', 0):.2f}; "
+            f"{model.history_[-1].passes} passes, {model.status_.name}",
+            flush=True,
+        )
+
+
 def sizes_of(options):
     return options.rows, options.columns, options.per_row, options.rank
 
@@ -176,6 +219,7 @@ def main():
     parser.add_argument("--peer", action="store_true", help="beside an epoch of xLearn")
     parser.add_argument("--reference", type=int, default=100, help="steps of four sweeps")
     parser.add_argument("--default", action="store_true", help="rank and penalties are chosen")
+    parser.add_argument("--parts", action="store_true", help="standard errors and annealing")
     parser.add_argument("--no-fields", action="store_true", help="entries in any column")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -184,6 +228,9 @@ def main():
         return
     if options.default:
         default(options.rows, options.columns, options.per_row, not options.no_fields)
+        return
+    if options.parts:
+        parts(*sizes_of(options), options.alpha)
         return
     if options.peer:
         beside_peer(*sizes_of(options), options.alpha, options.reference)

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import RidgeCV
 
 import field_problems
@@ -66,13 +65,14 @@ def rmse(prediction):
 
 def test_the_default_beats_biases_and_a_fit_without_penalty(variational):
     biases = RidgeCV(np.logspace(-1, 2, 7)).fit(X[TRAIN], Y[TRAIN])
-    with pytest.warns(ConvergenceWarning, match="out_of_passes"):
-        plain = fitted(rank=5, alpha=0.0)
+    plain = fitted(rank=5, alpha=0.0)
     error = rmse(variational.predict(X[TEST]))
     # Interactions are 37% of the variance beside the noise. Three draws of the table gave ratios of
     # .93, .86 and .89 to the biases, whose standard error on 1,500 rows is near .01.
     assert error < 0.96 * rmse(biases.predict(X[TEST]))
-    assert error < 0.5 * rmse(plain.predict(X[TEST]))
+    # Without a penalty the fit ends once it gains less than its statistical error: 1.45 here, and
+    # 1.86 at the very optimum.
+    assert error < 0.7 * rmse(plain.predict(X[TEST]))
 
 
 def test_components_that_the_rows_do_not_need_are_dropped(variational):

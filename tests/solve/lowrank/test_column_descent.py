@@ -241,7 +241,7 @@ def test_weights_count_as_repetitions_of_wide_sparse_rows():
     [(0.0, np.float32, True), (1e3, np.float32, False), (1e3, np.float64, True)],
 )
 def test_columns_far_from_zero_are_left_to_centred_rows(monkeypatch, shift, dtype, expected):
-    monkeypatch.setattr(column_descent, "FULL_LIMIT", 10)
+    monkeypatch.setattr(column_descent, "NARROW", 10)
     X, y, _ = sparse_rows(60, 40)
     X = X.toarray()
     X[:, 0] = shift + np.arange(60) % 7
@@ -254,7 +254,7 @@ def test_columns_far_from_zero_are_left_to_centred_rows(monkeypatch, shift, dtyp
 
 
 def test_without_the_kernel_wide_sparse_rows_are_fitted_by_passes(monkeypatch):
-    monkeypatch.setattr(column_descent, "FULL_LIMIT", 10)
+    monkeypatch.setattr(column_descent, "NARROW", 10)
     problem, surveyed = problem_of(n=60)
     options = (problem.rows, problem.units, problem.options, surveyed.tally)
     assert column_descent.goes_by_columns(*options)

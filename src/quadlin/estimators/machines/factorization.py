@@ -75,7 +75,7 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     l·k²). Draws take 30 more sweeps in all and one per draw, and 8·(k + 1)·(d + fields) bytes per
     draw, at most 256 MB: beyond that, only every second draw is kept, or every third, and so on.
 
-    Sparse rows in memory with more than 2,000 columns and fewer rows than parameters, of more than
+    Sparse rows in memory with more than 500 columns and fewer rows than parameters, of more than
     two groups of columns, are fitted by sweeps over the columns, in O(nnz(X)·k² + d·k³) time each,
     on a copy of the rows by columns. Some 10 to 30 sweeps reach the optimum to within 1%. If rank
     (0, 2 or 8) or penalties are not given, they are chosen on a held-out fifth of the rows, in

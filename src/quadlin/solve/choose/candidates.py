@@ -284,5 +284,9 @@ class Candidates:
 
     def problem(self, options: Options, worthless: float = 0.0) -> Problem:
         """Return the problem of a rank with given penalties."""
-        rng = np.random.default_rng(self.seed)
-        return Problem(self.rows, self.units, options, rng, worthless, self.rows.share == 1)
+        rng, error = (
+            np.random.default_rng(self.seed),
+            options.dof(self.d, options.rank) / self.n_rows,
+        )
+        centred = self.rows.share == 1
+        return Problem(self.rows, self.units, options, rng, worthless, error, centred)

@@ -9,7 +9,8 @@ from quadlin.core.model import Model, constant_model
 from quadlin.solve.choose.candidates import Candidates
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.exact import Exact
-from quadlin.solve.lowrank.few_rows import final_error, sharp_whitener
+from quadlin.solve.lowrank.few_rows import sharp_whitener
+from quadlin.solve.lowrank.gauss_newton import final_error
 from quadlin.solve.lowrank.newton import CentredTable, Newton, factors
 from quadlin.solve.lowrank.penalised import by_matrices
 from quadlin.solve.lowrank.polish import OnStep, polish

@@ -200,7 +200,7 @@ def _fit_in_units(
     if start is None and options.polish and not low and units.target.power > 0:
         start = unrestricted_optimum(rows, units, options, tally.effective)
     rng, weight = np.random.default_rng(seed), surveyed.features.weight
-    return state(*fit_rows(rows, units, options, weight, rng, start, hook))
+    return state(*fit_rows(rows, units, options, weight, rng, start, hook, tally.effective))
 
 
 def _fit_on_host(

@@ -26,8 +26,9 @@ from quadlin.solve.lowrank.column_start import begin
 from quadlin.solve.lowrank.driver import Iterate, Method, follow
 from quadlin.solve.lowrank.polish import OnStep
 from quadlin.solve.lowrank.types import Options, Problem, Solution, Status
-from quadlin.solve.lowrank.whitening import FULL_LIMIT, Identity, Whitener
+from quadlin.solve.lowrank.whitening import Identity, Whitener
 
+NARROW = 500  # columns up to which other fits are as good, and take a second at most
 LINEAR_TOL, MOST_PASSES = 1e-5, 500  # for a fit of the linear model alone
 FIRM = 1e-4  # of the weight: a penalty with which conjugate gradients need no preconditioner
 SWEEPS = 4  # count as one of the `max_iter` steps, as those of a posterior do
@@ -40,7 +41,7 @@ ROWS_PER_PARAMETER = 1  # with more rows, other fits need fewer passes
 def goes_by_columns(rows: Rows, units: Units, options: Options, tally: Tally) -> bool:
     """Tell whether rows are sparse, in memory, wide and few enough for sweeps over columns."""
     source, d = rows.engine.source, int(units.scale.shape[0])
-    if not isinstance(source, MemorySource) or not issparse(source.X) or d <= FULL_LIMIT:
+    if not isinstance(source, MemorySource) or not issparse(source.X) or d <= NARROW:
         return False
     plain = options.fit_linear and options.fit_intercept and options.polish
     plain = plain and options.loss == "squared" and options.whiten in ("auto", "none")

@@ -18,6 +18,7 @@ from quadlin.core.moments import Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.lowrank.driver import follow
+from quadlin.solve.lowrank.gauss_newton import final_error
 from quadlin.solve.lowrank.polish import OnStep, polish
 from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.tangent import Coordinates
@@ -31,7 +32,6 @@ ENTRIES = 1 << 25  # of a sample
 LEAST_FREEDOM = 0.05  # of the rows: the fewest degrees of freedom of the noise
 EDGE = 2.0  # times σ√(d/n), the largest eigenvalue of noise: more than that stands out
 SAMPLE_ERROR = 0.1  # of the statistical error of a sample: more precise fits are useless
-ERROR, PER_TOL = 0.01, 1e4  # the same for all rows: the largest value, and per unit of `tol`
 
 
 @dataclass(frozen=True)
@@ -104,17 +104,9 @@ def fit_from_few(
     if stage is None or not stage.clear:
         return None
     worthless = final_error(options, dof / n)
-    problem = Problem(rows, units, options, np.random.default_rng(seed), worthless)
+    problem = Problem(rows, units, options, np.random.default_rng(seed), worthless, dof / n)
     white = sharp_whitener(stage.white, problem, options.alpha[0] / tally.weight)
     return follow(problem, polish(problem, white, stage.model(units), near=True), on_step), white
-
-
-def final_error(options: Options, error: float) -> float:
-    """Return the largest gain, relative to the objective, that is not worth a step on all rows.
-
-    `error` is dof/n, the statistical error of the optimum as a fraction of the objective.
-    """
-    return min(ERROR, PER_TOL * options.tol) * error
 
 
 def _fit_sample(
@@ -130,7 +122,7 @@ def _fit_sample(
     surveyed = few.reduce(survey)
     units = make_units(surveyed.features, surveyed.target)
     rng, ridge = np.random.default_rng(seed), options.alpha[0] / surveyed.features.weight
-    problem = Problem(few, units, options, rng, SAMPLE_ERROR * error)
+    problem = Problem(few, units, options, rng, SAMPLE_ERROR * error, error)
     if before is not None and before.clear:
         white = sharp_whitener(before.white, problem, ridge)
         method = polish(problem, white, before.model(units), near=True)

@@ -19,7 +19,7 @@ from quadlin.core.sums import Sums
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.krylov import conjugate_gradients
 from quadlin.solve.lowrank.tangent import Coordinates, Tangent, truncated
-from quadlin.solve.lowrank.types import Problem
+from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Whitener, in_float64
 
 EXACT = 1e-20  # of the loss of the constant model: a smaller loss counts as zero
@@ -33,6 +33,7 @@ TIGHT_TOL = 1e-3  # and at most to this one
 PROMISING, TIGHTEST_TOL, AIM = 0.5, {4: 1e-3, 8: 1e-5}, 0.5
 CLOSING_STEPS = 3  # Newton steps at the end, each of which squares the error of a fit
 WITHIN = 0.01  # of the gain that ends a fit: what remains after them
+ERROR, PER_TOL = 0.01, 1e4  # of the statistical error: not worth a step; and per unit of `tol`
 SEPARATED = 5e-3  # of the deviance of a constant: below, it would fall to zero without a penalty
 
 
@@ -194,6 +195,14 @@ class Ends:
             return cls(gain, gain, rounding, 0)
         least = max((WITHIN * gain) ** 2, task.units.eps)
         return cls(gain, min(gain, least), rounding, CLOSING_STEPS)
+
+
+def final_error(options: Options, error: float) -> float:
+    """Return the largest gain, relative to the objective, that is not worth a step on all rows.
+
+    `error` is dof/n, the statistical error of the optimum as a fraction of the objective.
+    """
+    return min(ERROR, PER_TOL * options.tol) * min(error, 1.0)
 
 
 def precision(

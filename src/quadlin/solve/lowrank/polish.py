@@ -5,7 +5,7 @@ With few features the start is the best of many optima (`restarts`), otherwise o
 
 from collections.abc import Callable, Generator
 from dataclasses import replace
-from math import isfinite, log10
+from math import inf, isfinite, log10
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from quadlin.solve.lowrank.gauss_newton import (
     Ends,
     GaussNewton,
     Point,
+    final_error,
     precise,
     precision,
     smallest_loss,
@@ -122,6 +123,7 @@ def refined(
     ends = Ends.of(task, rounding)
     if not isfinite(p.objective):  # no step returns from there
         return p, Status.diverged, False
+    worth_a_search = final_error(task.options, task.problem.error)
     damping, (tol, cap) = 0.0, (NEAR_TOL, NEAR_CAP) if near else (LOOSE_TOL, FIRST_CAP)
     seen: list[float] = []
     while rows.counter.count < budget:
@@ -139,7 +141,7 @@ def refined(
             return p, Status.converged, False  # only rounding remains
         seen.append(promised)
         if len(seen) > WINDOW and promised > SLOW * seen[-1 - WINDOW]:
-            return p, Status.converged, True
+            return p, Status.converged, promised > worth_a_search * p.objective
         if len(seen) > 1:
             tol = 0.9 * promised / seen[-2]
         tol, goal = precision(task, p.objective, promised, tol, ends)
@@ -277,9 +279,14 @@ def fit_rows(
     rng: np.random.Generator,
     warm: Model | None = None,
     on_step: OnStep = None,
+    effective: float = inf,
 ) -> tuple[Solution, Whitener]:
-    """Fit rows that can be read many times; also return the whitener for later steps."""
-    problem = Problem(rows, units, options, rng)
+    """Fit rows that can be read many times; also return the whitener for later steps.
+
+    With their `effective` number, the fit ends if it is slow and near its statistical error.
+    """
+    error = options.dof(units.scale.shape[0], options.rank) / effective
+    problem = Problem(rows, units, options, rng, error=error)
     if not options.polish:
         method = moment_sequence(problem, warm)
         return follow(problem, method, on_step, options.step == "plain"), Identity()

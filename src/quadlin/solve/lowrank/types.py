@@ -169,6 +169,7 @@ class Problem:
     options: Options
     rng: np.random.Generator
     worthless: float = 0.0  # a gain that is a smaller fraction of the objective is not worth a step
+    error: float = 0.0  # dof/n, the statistical error of the optimum as a fraction of the objective
     centred: bool = True  # whether the units are those of these rows, so the target has mean zero
 
     def sums(self, model: Model, Q: Array | None = None, squares: bool = True) -> Sums:
