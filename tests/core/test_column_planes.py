@@ -27,8 +27,8 @@ def swept(table):
     k, width = table.k, table.factors.shape[1]
     before, last = table.past_factors[:, :k].copy(), table.past_factors[:, width : width + k].copy()
     linear = table.past_linear.copy()
-    table._run("run_survey")
-    table._run("run_sweep")
+    table.run("run_survey")
+    table.run("run_sweep")
     V, w = table.V.copy(), table.linear.copy()
     return (V, w), (V - before, w - linear[:, 0]), (last, linear[:, 1])
 
@@ -136,7 +136,7 @@ def test_steps_keep_what_a_survey_would_find(k, dtype, rtol):
     for _ in range(4):
         table.step()
     kept = [a.copy() for a in (table.centre, table.gram, table.pull)]
-    table._run("run_survey")
+    table.run("run_survey")
     for got, expected in zip(kept, (table.centre, table.gram, table.pull), strict=True):
         np.testing.assert_allclose(got, expected, atol=rtol * np.abs(expected).max())
 
@@ -154,7 +154,7 @@ def test_a_turn_of_the_factors_turns_rows_and_sums_with_them(k):
     assert np.isclose(objective(table, *rows, table.V, table.linear), before, rtol=1e-10)
     np.testing.assert_allclose(table.state[:, :k], rows[0] @ table.V, atol=1e-10)
     kept = [a.copy() for a in (table.centre, table.gram, table.pull)]
-    table._run("run_survey")
+    table.run("run_survey")
     for got, expected in zip(kept, (table.centre, table.gram, table.pull), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-10 * np.abs(expected).max())
     reached = table.step()

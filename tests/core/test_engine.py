@@ -148,7 +148,7 @@ def test_drawn_noise_belongs_to_rows_however_they_are_cut(weighted):
 
     one, other = law(Serial(source)), law(Threads(source, 3))
     assert not one.exact
-    np.testing.assert_allclose(one.steps.w, other.steps.w, atol=1e-6)
+    np.testing.assert_allclose(one.spread.w, other.spread.w, atol=1e-6)
     np.testing.assert_allclose(one.coef_std()[0], other.coef_std()[0], rtol=1e-3)
 
 

@@ -121,7 +121,7 @@ def uncertain(tmp_path_factory):
 @pytest.mark.parametrize("part", ["E", "H", "w", "c"])
 def test_steps_so_large_that_standard_errors_are_no_numbers_are_refused(tmp_path, uncertain, part):
     arrays, header = uncertain
-    name = f"uncertainty.steps.{part}"
+    name = f"uncertainty.spread.{part}"
     write_tensors(tmp_path / "model", {**arrays, name: np.full_like(arrays[name], 1e200)}, header)
     with pytest.raises(FileFormatError, match="the standard errors cannot be right"):
         load(tmp_path / "model")

@@ -100,6 +100,13 @@ typedef struct {
     double *products_plane; /* (6, width, width) */
     double along, along_before; /* t and u */
     const double *rotation; /* (width, width), for `rotate` */
+    /* For `_passes_spread.h`: of each entry what its column leaves open in its row; which columns are in a field that
+     * every row has; the covariances of columns, (d, (k + 1)(k + 2) / 2), as lower triangles. */
+    void *beside;
+    const uint8_t *whole;
+    void *spread;
+    double total; /* of the rows, by what is known of them: what the intercept has */
+    int64_t begins; /* whether nothing but the ridges is known so far */
 } columns;
 
 #define MOST_UNKNOWNS 33 /* of a level of a field: a linear coefficient and a factor */
@@ -453,6 +460,15 @@ void run_marking(columns *t, int bytes, int level)
         WIDEST(mark, float, t)
     } else {
         WIDEST(mark, double, t)
+    }
+}
+
+void run_spread(columns *t, int bytes, int level)
+{
+    if (bytes == 4) {
+        WIDEST(spread, float, t)
+    } else {
+        WIDEST(spread, double, t)
     }
 }
 

@@ -10,6 +10,7 @@
 #include "_passes_equations.h"
 #include "_passes_columns.h"
 #include "_passes_planes.h"
+#include "_passes_spread.h"
 #undef REAL
 #undef VEC
 #undef WHOLE
@@ -29,6 +30,7 @@
 #include "_passes_equations.h"
 #include "_passes_columns.h"
 #include "_passes_planes.h"
+#include "_passes_spread.h"
 #include "_passes_levels.h"
 #undef REAL
 #undef VEC

@@ -131,7 +131,7 @@ class TrailingTable(ColumnTable):
             self._turn(A, *turn)
         if self.age % FRESH == 0 or np.trace(A) > LOST * np.trace(self.gram):
             self._refresh()
-        self._run("run_sweep")
+        self.run("run_sweep")
         self.walks += 1
         plane = self.plane()
         t, u = plane.lowest()
@@ -142,15 +142,15 @@ class TrailingTable(ColumnTable):
         """Compute products and errors anew: what sweeps and steps add to them has its rounding."""
         self.evaluate()
         self.walks += 1
-        self._run("run_marking")
-        self._run("run_survey")
+        self.run("run_marking")
+        self.run("run_survey")
         self.past_centre[0] = self.centre
 
     def _turn(self, A: np.ndarray, T: np.ndarray, signs: np.ndarray) -> None:
         """Replace V by V T and the signs by others that belong to the same matrix; A = VᵀΠV."""
         self.rotation = aligned_zeros(T.shape, np.float64)
         self.rotation[:] = T
-        self._run("run_rotation")
+        self.run("run_rotation")
         self.signs[:] = signs
         self.gram[:] = np.outer(signs, signs) * (T.T @ A @ T)
         self.centre[:], self.pull[:] = self.centre @ T, self.pull @ T
@@ -158,7 +158,7 @@ class TrailingTable(ColumnTable):
 
     def plane(self) -> Plane:
         """Return the objective in the plane of the last sweep and the step before it."""
-        self._run("run_plane")
+        self.run("run_plane")
         errors = self.errors_plane[:TERMS, :TERMS]
         sums, weight = self.errors_plane[6, :TERMS], self.errors_plane[6, 6]
         first, second = self.alpha
@@ -181,6 +181,6 @@ class TrailingTable(ColumnTable):
         self.gram[:] = np.outer(self.signs, self.signs) * np.tensordot(
             terms, self.products_plane, 1
         )
-        self._run("run_move", along=t, along_before=u, shift=shift)
+        self.run("run_move", along=t, along_before=u, shift=shift)
         self.intercept_step = u * self.intercept_step - shift  # errors that b moved had one as well
         self.intercept += self.intercept_step

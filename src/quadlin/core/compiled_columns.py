@@ -12,9 +12,10 @@ MOST_WIDTH = 32  # components at most
 AHEAD = 64  # entries whose rows are fetched beforehand: `COLUMN_AHEAD` in `_passes.c`
 LANES = 8  # components per vector; those that are not used are zero
 
-PAST, PLANES = (
+PAST, PLANES, SPREAD = (
     ("past", "past_factors", "past_linear", "past_centre"),
     ("errors_plane", "levels_plane", "products_plane"),
+    ("beside", "whole", "spread"),
 )
 
 
@@ -31,7 +32,9 @@ class ColumnsStructure(ctypes.Structure):
         *((name, c_double) for name in ("first", "second", "ridge", "squares", "shift")),
         *((name, c_void_p) for name in PAST + PLANES),
         *((name, c_double) for name in ("along", "along_before")),
-        ("rotation", c_void_p),
+        *((name, c_void_p) for name in ("rotation", *SPREAD)),
+        ("total", c_double),
+        ("begins", c_int64),
     ]
 
 
@@ -78,13 +81,21 @@ class ColumnTable:
         self.signs, self.centre, self.pull = (aligned_zeros((width,), np.float64) for _ in range(3))
         self.signs[:k] = signs
         self.gram = aligned_zeros((width, width), np.float64)  # sAs, see `_passes_columns.h`
+        self.beside: np.ndarray | None = None  # this and the next two: see `column_spread`
+        self.whole: np.ndarray | None = None
+        self.spread: np.ndarray | None = None
         self.apart = np.zeros(d, np.uint8)  # whether a column is solved for with the next one
-        self._run("run_parting")
+        self.run("run_parting")
 
     @property
     def V(self) -> np.ndarray:
         """Return the factors (d, k)."""
         return self.factors[:, : self.k]
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Return the weights of the rows (n,)."""
+        return self.state[:, self.factors.shape[1] + 1]
 
     @property
     def levels(self) -> np.ndarray:
@@ -93,14 +104,14 @@ class ColumnTable:
 
     def evaluate(self) -> None:
         """Compute the products and errors of all rows."""
-        self._run("run_evaluation")
+        self.run("run_evaluation")
         self.intercept = 0.0
         self._settle()
 
     def sweep(self) -> float:
         """Solve for each column, given all others, and return the objective."""
-        self._run("run_survey")
-        self._run("run_sweep")
+        self.run("run_survey")
+        self.run("run_sweep")
         return self._settle() + self._ridges()
 
     def objective(self) -> float:
@@ -109,7 +120,7 @@ class ColumnTable:
 
     def ridge_of_products(self) -> float:
         """Return 2α₂ tr(sAsA)."""
-        self._run("run_survey")
+        self.run("run_survey")
         return 2 * self.alpha[1] * float(self.signs @ self.gram**2 @ self.signs)
 
     @property
@@ -119,15 +130,16 @@ class ColumnTable:
 
     def _settle(self) -> float:
         """Move the intercept to its best value, and return the sum of squared errors."""
-        done = self._run("run_settling")
+        done = self.run("run_settling")
         self.intercept -= done.shift
         return float(done.squares)
 
     def _ridges(self) -> float:
-        levels = self.alpha[0] * self._run("run_survey").ridge
+        levels = self.alpha[0] * self.run("run_survey").ridge
         return float(levels + 2 * self.alpha[1] * (self.signs @ self.gram**2 @ self.signs))
 
-    def _run(self, name: str, **numbers: float) -> ColumnsStructure:
+    def run(self, name: str, **numbers: float) -> ColumnsStructure:
+        """Call a function of the kernel, and return what it was given and has changed."""
         (n, _), (d, width) = self.state.shape, self.factors.shape
         table = ColumnsStructure(n=n, d=d, k=self.k, width=width, **numbers)
         table.first, table.second = self.alpha
@@ -145,7 +157,7 @@ class ColumnTable:
             "gram": self.gram,
             "centre": self.centre,
             "pull": self.pull,
-            **{name: getattr(self, name, None) for name in (*PAST, *PLANES, "rotation")},
+            **{name: getattr(self, name, None) for name in (*PAST, *PLANES, *SPREAD, "rotation")},
         }
         point(table, arrays)
         run = getattr(library(), name)

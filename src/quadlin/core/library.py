@@ -42,6 +42,7 @@ def library() -> ctypes.CDLL | None:
         loaded.run_survey.restype = loaded.run_settling.restype = None
         loaded.run_plane.restype = loaded.run_move.restype = None
         loaded.run_marking.restype = loaded.run_rotation.restype = None
+        loaded.run_spread.restype = None
         loaded.run_meetings.restype = loaded.run_evidence.restype = None
         loaded.run_remainder.restype = loaded.run_factors.restype = None
         loaded.run_solutions.restype = loaded.run_squares.restype = loaded.run_counts.restype = None

@@ -270,7 +270,12 @@ def _notes_on_errors(model: Any, terms: list[Term]) -> list[str]:
         )
     if law.robust:
         notes.append("Standard errors are robust: noise may differ between rows.")
-    if not law.exact:
+    if law.by_columns:
+        notes.append(
+            "Standard errors are those of single columns. They are too large for predictions of "
+            "rows that were fitted, and of columns that always come together."
+        )
+    elif not law.exact:
         notes.append("Standard errors come from draws and are themselves uncertain by about 9%.")
     if model.rank_:
         notes.append("Tests and intervals take the rank and the penalty as given.")

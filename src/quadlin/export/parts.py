@@ -16,6 +16,7 @@ from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.rows.parameters import check_options
 from quadlin.explain.pair_report import PairReport
 from quadlin.solve.fields.gibbs import Draws
+from quadlin.solve.fits.column_covariances import ColumnCovariances
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.storage.tensor_file import JSON
 from quadlin.stream.state import InvalidContentError, require
@@ -174,7 +175,15 @@ def check_uncertainty(law: Uncertainty, units: Units) -> None:
 
     They may be NaN only if too few rows are left over to estimate the noise.
     """
-    arrays = [to_numpy(a) for a in (law.steps.E, law.steps.H, law.steps.w, law.steps.c)]
+    spread = law.spread
+    if isinstance(spread, ColumnCovariances):
+        k, diagonal = spread.E.shape[1], np.cumsum(np.arange(1, spread.E.shape[1] + 2)) - 1
+        require(spread.triangles.shape[1] == len(np.tril_indices(k + 1)[0]), "the covariances")
+        positive = (spread.triangles[:, diagonal] >= 0).all() and spread.of_c >= 0
+        require(bool(positive), "the covariances")
+        arrays = [spread.E, spread.triangles]
+    else:
+        arrays = [to_numpy(a) for a in (spread.E, spread.H, spread.w, spread.c)]
     small = all(np.max(np.abs(a), initial=0.0) <= LARGEST_STEP for a in arrays)
     sizes = (law.noise, law.error)
     unknown = [not isfinite(size) for size in sizes]

@@ -18,13 +18,15 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from quadlin.core.arrays import Array, to_numpy
-from quadlin.core.model import Model, Steps
+from quadlin.core.model import Model
 from quadlin.core.moments import Survey
 from quadlin.core.sums import Sums
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.data.columns.fields import Flags
 from quadlin.solve.fields.gibbs import Draws
 from quadlin.solve.fields.running_levels import LEVEL_SHAPES
+from quadlin.solve.fits.column_covariances import ColumnCovariances
+from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import Gaps, Uncertainty
 from quadlin.solve.lowrank.exact import Normal
@@ -54,10 +56,12 @@ class AnyJSON:
 # whole file or record. A field that holds an object gives its shape to the arrays of the object.
 SHAPES: dict[type, dict[str, str]] = {
     Covariance: {"action": "dv"},
+    ColumnCovariances: {"E": "dx", "triangles": "do"},
     Draws: {"intercepts": "s", "noises": "s", "signs": "g", "tables": "slf", "centred": "slf"},
     Flags: {"seen": "b"},
     Full: {"V": "dd"},
     Gram: {"matrix": "aa", "terms": "b"},
+    ErrorSteps: {"E": "dx", "H": "dmx", "w": "dm", "c": "m"},
     FitState: {"target": "1"},
     LowRank: {"P": "dr", "t": "r"},
     BoundedMoments: {"second": "qq", "fourth": "qq", "moments": "qq"},
@@ -79,7 +83,6 @@ SHAPES: dict[type, dict[str, str]] = {
     Scores: {"moments": "dd", "spread": "e", "squares": "e", "fourths": "e"},
     SparseRows: {"data": "z", "indices": "z", "indptr": "p"},
     Start: {"Q": "dv", "s": "v"},
-    Steps: {"E": "dx", "H": "dmx", "w": "dm", "c": "m"},
     Sums: {"p0": "m", "p1": "dm", "p2": "dm", "action": "dmq"},
     Survey: {"target": "1"},
     Waiting: {"X": "nd", "y": "n", "weight": "n"},
@@ -87,6 +90,7 @@ SHAPES: dict[type, dict[str, str]] = {
 # For files of earlier versions: the former names of fields that were renamed, with the new ones.
 FORMER_NAMES: dict[type, dict[str, str]] = {
     StreamState: {"learned": "state"},
+    Uncertainty: {"steps": "spread"},
     Units: {"burden": "penalty_scale"},
 }
 HINTS = {(UnitsMaker, "dtype"): np.dtype}  # that the class itself does not give

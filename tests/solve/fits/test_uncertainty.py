@@ -215,7 +215,7 @@ def test_draws_agree_with_the_exact_form(linear, intercept, alpha, weighted):
     assert fit.law.exact
     assert not law.exact
     assert law.converged
-    assert law.steps.H.shape == (8, 400, 2)
+    assert law.spread.H.shape == (8, 400, 2)
     # tr εᵀ(projector)ε has a standard deviation of √(2 dof/draws), about 0.35 here.
     assert law.dof == pytest.approx(fit.law.dof, abs=1.5)
     assert law.noise == pytest.approx(fit.law.noise, rel=0.01)
@@ -325,7 +325,7 @@ def test_float32_is_good_to_its_digits_and_pickles(limit):
     fit = Fit(X, y, 2, tol=1e-8, dense_limit=limit)
     single = Fit(X.astype(np.float32), y.astype(np.float32), 2, tol=1e-6, dense_limit=limit)
     law = pickle.loads(pickle.dumps(single.law))
-    assert law.steps.H.dtype == np.float32
+    assert law.spread.H.dtype == np.float32
     np.testing.assert_allclose(single.std(X.astype(np.float32), law), fit.std(X), rtol=0.01)
 
 

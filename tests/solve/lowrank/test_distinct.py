@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import MemorySource
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.lowrank.row_hash import counted_once
+from quadlin.solve.lowrank.row_hash import counted_once, merged_weights
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((30, 4)), RNG.standard_normal(30)
@@ -55,3 +56,14 @@ def test_repeated_rows_are_chosen_for_as_weighted_ones(seed):
     )
     assert repeated.rank_ == weighted.rank_
     np.testing.assert_allclose(repeated.predict(rows), weighted.predict(rows), rtol=1e-5, atol=1e-6)
+
+
+def test_equal_sparse_rows_count_once_whatever_their_order():
+    rng = np.random.default_rng(0)
+    X = csr_array(rng.integers(0, 2, (300, 6)) * rng.integers(1, 3, (300, 6)).astype(np.float32))
+    weight = rng.random(300)
+    merged = merged_weights(X, weight)
+    rows, group = np.unique(X.toarray(), axis=0, return_inverse=True)
+    assert (merged > 0).sum() == len(rows)
+    np.testing.assert_allclose(np.bincount(group, merged), np.bincount(group, weight))
+    assert merged_weights(X[:1], weight[:1]) == weight[:1]

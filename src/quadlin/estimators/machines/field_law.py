@@ -8,7 +8,6 @@ from scipy.sparse import csr_matrix
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.block import Block
-from quadlin.core.model import Steps
 from quadlin.core.rows import Rows
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import law_of
@@ -17,6 +16,7 @@ from quadlin.solve.fields.field_machine import FieldMachine
 from quadlin.solve.fields.field_predict import field_model, predict_all
 from quadlin.solve.fields.field_table import FieldTable
 from quadlin.solve.fields.gibbs import Draws, draw
+from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.fits.missing_values import with_gaps
 from quadlin.solve.fits.status_advice import warn_if_unknown
 from quadlin.solve.fits.uncertainty import Uncertainty
@@ -38,7 +38,7 @@ def with_law(
     try:
         draws, law = draw(machine, table.fields, DRAWS), None
         if task.uncertainty == "robust" or table.beside is not None:
-            law = law_of(fitted.state, rows, fitted.options, task)
+            law = law_of(fitted.state, rows, fitted.options, task, fitted.learned.tally)
             warn_if_unknown(law, fitted.learned.tally)
         law = _scaled(law, rows, fitted, table, draws)
         if task.columns.fill is not None:
@@ -66,8 +66,8 @@ def _scaled(
         n = float(fitted.n_rows)  # weights are relative
         leverage = float(np.mean(np.var(drawn(X), axis=1))) / noise**2
         dof = min(n * leverage, n - 1)
-        steps, sweeps = _steps(fitted, table, draws), len(draws.history)
-        law = Uncertainty(units, steps, noise, 1.0, dof, n - dof, False, True, sweeps)
+        spread, sweeps = _steps(fitted, table, draws), len(draws.history)
+        law = Uncertainty(units, spread, noise, 1.0, dof, n - dof, False, True, sweeps)
     X = _new_pairs(X, table)
     f, model = drawn(X), np.asarray(fitted.predict(X, clip=False)) / units.target.scale
     mean = float(np.mean((f - model[:, None]) ** 2))
@@ -86,7 +86,7 @@ def _new_pairs(X: Any, table: FieldTable) -> Any:
     return csr_matrix(total)
 
 
-def _steps(fitted: Fitted, table: FieldTable, draws: Draws) -> Steps:
+def _steps(fitted: Fitted, table: FieldTable, draws: Draws) -> ErrorSteps:
     """Return the deviations of draws from their mean, each divided by the root of their number.
 
     Levels are measured from the mean of their field over the rows, not from that of the prior.
@@ -107,4 +107,4 @@ def _steps(fitted: Fitted, table: FieldTable, draws: Draws) -> Steps:
     for each in zip(*parts, strict=True):
         deviations = (np.stack(each) - np.mean(each, axis=0)) / np.sqrt(len(parts))
         steps.append(np.moveaxis(deviations, 0, min(1, each[0].ndim)).astype(model.U.dtype))
-    return Steps(model.U, *steps)
+    return ErrorSteps(model.U, *steps)

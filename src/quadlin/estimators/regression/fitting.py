@@ -9,7 +9,7 @@ import numpy as np
 
 from quadlin.core.arrays import namespace
 from quadlin.core.chunks import MemorySource
-from quadlin.core.moments import Survey, survey
+from quadlin.core.moments import Survey, Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.estimators.regression.fitted import Fitted
@@ -82,7 +82,7 @@ def _law_of_fit(task: Task, rows: Rows, outcome: Reported, fitted: Fitted) -> Un
     bend = bend_of(rows, state) if task.robust and robust else inf
     law = outcome.law(task.make_units.fields)
     if law is None:
-        law = law_of(state, weighted, options, task, bend)
+        law = law_of(state, weighted, options, task, fitted.learned.tally, bend)
     elif robust:
         law = made_robust(law, weighted, state.model, bend)
     fill = None if task.columns.fill is None else fitted.fill_values
@@ -186,7 +186,12 @@ def _tight(task: Task, surveyed: Survey) -> Options:
 
 
 def law_of(
-    state: FitState, rows: Rows, options: Options, task: Task, bend: float = inf
+    state: FitState,
+    rows: Rows,
+    options: Options,
+    task: Task,
+    tally: Tally,
+    bend: float = inf,
 ) -> Uncertainty:
     """Measure how sure a fit is; warn where that cannot be known.
 
@@ -207,6 +212,7 @@ def law_of(
             state.white,
             np.random.default_rng(task.seed),
             fields=task.make_units.fields,
+            tally=tally,
             robust=task.uncertainty == "robust",
             bend=bend,
             unit_noise=linked,
@@ -217,5 +223,5 @@ def law_of(
     if task.automatic.alpha and leaves_mean(alpha, state.features.weight):
         # A line may be true nevertheless: as large as the noise, a priori.
         line = law((float(len(state.units.scale)), alpha[1]))
-        measured = replace(measured, steps=line.steps)
+        measured = replace(measured, spread=line.spread)
     return measured

@@ -145,7 +145,8 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         `interaction_std` and `predict(X, return_std=True)`. True assumes equal noise in all rows;
         "robust" gives sandwich standard errors (HC3), which do not. Up to 1,500 parameters this
         takes three or four passes and a matrix of their size, and beyond some 30 or 60 passes and
-        400·k·d numbers. See Notes for what intervals promise.
+        400·k·d numbers. For sparse rows that are fewer than the parameters, True takes five or
+        six sweeps over the columns and k²d/2 numbers. See Notes for what intervals promise.
     warm_start : bool, default=False
         Whether `fit` starts from the model of the last fit.
     random_state : int, RandomState or None, default=None

@@ -16,6 +16,7 @@ from quadlin.solve.choose.candidates import BEGIN
 from quadlin.solve.choose.choice import fit_choosing, search_of
 from quadlin.solve.choose.linear_choice import leaves_mean
 from quadlin.solve.choose.penalty_search import maximised
+from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Alpha
 from quadlin.solve.lowrank.levels import Fields, settled_steps
@@ -205,7 +206,7 @@ def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty 
     parts = (E, steps, W[1 : 1 + d], W[0] + free @ diagonal)
     law = settled_steps(Steps(*(xp.asarray(v, **like) for v in parts)), units, fields)
     passes = search.rows.walks - before
-    return Uncertainty(units, law, noise, noise, dof, freedom, True, True, passes)
+    return Uncertainty(units, ErrorSteps.of(law), noise, noise, dof, freedom, True, True, passes)
 
 
 def _inverse_root(H: np.ndarray) -> np.ndarray:

@@ -20,7 +20,9 @@ N(0, H⁻¹/m) by perturb-and-solve. Both take the root of I + A⁻¹C by the mi
 .. math:: (1 + x)^{-1/2} = \frac{2}{\pi} \int_0^{\pi/2} \frac{d\varphi}{1 + x \cos^2 \varphi}
 
 whose terms (A + C cos²φ)⁻¹ can be applied by conjugate gradients, and which stays bounded as
-x → −1, where two directions of the noise compete for a place in M.
+x → −1, where two directions of the noise compete for a place in M. With wide sparse rows that are
+fitted by columns, draws would cost far more than the fit: there the covariance of each column is
+kept instead, see `column_covariances`.
 
 All this assumes equal noise in all rows. `robust` errors do not: see `sandwich`.
 """
@@ -31,15 +33,18 @@ from math import inf, nan, sqrt
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from quadlin.core.arrays import Array, namespace, symmetric, to_numpy, unflagged
+from quadlin.core.arrays import Array, namespace, symmetric, unflagged
 from quadlin.core.block import Block
 from quadlin.core.messages import Message
-from quadlin.core.model import Model, Steps, changes
+from quadlin.core.model import Model, Steps
+from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
-from quadlin.core.sums import ELEMENTS
 from quadlin.core.units import Units
+from quadlin.solve.fits.column_covariances import ColumnCovariances, column_covariances
 from quadlin.solve.fits.curvature import COSINES, Curvature, drawn
+from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.fits.sandwich import Laplace, sandwiched
+from quadlin.solve.lowrank.column_descent import goes_by_columns
 from quadlin.solve.lowrank.gauss_newton import Point, smallest_loss
 from quadlin.solve.lowrank.levels import Fields, settled_steps
 from quadlin.solve.lowrank.tangent import Tangent
@@ -69,22 +74,27 @@ class Uncertainty:
     coefficients of two equal columns, have the spread of the part that the rows do determine:
     predictions for rows like those fitted are right, the single coefficients are conventions.
 
-    Memory: O(mkd), where m ≤ 1500 is the number of parameters if `exact`, otherwise of draws. With
-    d > 2000 features C is left out: this is right if M stands out from the noise, and too
-    optimistic otherwise.
+    Memory: O(mkd), where m ≤ 1500 is the number of parameters if `exact`, otherwise of draws, and
+    O(k²d) by columns. With d > 2000 features C is left out: this is right if M stands out from the
+    noise, and too optimistic otherwise.
     """
 
     units: Units
-    steps: Steps
+    spread: ErrorSteps | ColumnCovariances
     noise: float  # σ, of an observation
     error: float  # σ of the parameters: the same, except with Huber's loss and `robust`
     dof: float  # the effective number of parameters
     left: float  # n − dof: for quantiles of Student's t; `NORMAL` if the noise is known
-    exact: bool  # whether Σ tᵢtᵢᵀ = H⁻¹, or only on average over draws
+    exact: bool  # whether Σ tᵢtᵢᵀ = H⁻¹; otherwise on average over draws, or an approximation
     converged: bool  # whether the draws reached CG_TOL; otherwise spreads are too small
     passes: int  # over the rows
     robust: bool = False  # whether noise may differ between rows; then Σ tᵢtᵢᵀ includes σ²
     gaps: Gaps | None = None  # of fitted rows with missing values
+
+    @property
+    def by_columns(self) -> bool:
+        """Tell whether the coefficients of different columns are taken as independent."""
+        return isinstance(self.spread, ColumnCovariances)
 
     @property
     def observation_noise(self) -> float:
@@ -96,26 +106,16 @@ class Uncertainty:
 
         The spread is √(σ² + s²), where σ is the noise of an average row, also for robust s.
         """
-        xp, (_, m, k) = namespace(self.steps.E), self.steps.H.shape
-        size = max(1, ELEMENTS // max(1, block.n_rows * max(1, k)))
-        variance = xp.zeros(block.n_rows, dtype=self.steps.E.dtype, device=self.steps.E.device)
-        for start in range(0, m, size):
-            q = changes(block, self.steps[start : start + size], self.units.free)
-            variance = variance + xp.sum(q * q, axis=1)
-        variance = self.error**2 * variance
-        return xp.sqrt(self.observation_noise**2 + variance if predictive else variance)
+        variance = self.error**2 * self.spread.of_predictions(block, self.units)
+        if predictive:
+            variance = self.observation_noise**2 + variance
+        return namespace(variance).sqrt(variance)
 
     @unflagged
     def coef_std(self) -> tuple[Array, float]:
         """Return the standard errors of w_raw = D(w − 2Mν), (d,), and of b_raw."""
-        xp, s, units = namespace(self.steps.E), self.steps, self.units
-        given = (units.scale, units.mean, units.rest, units.free)
-        D, mean, rest, free = (xp.astype(a, xp.float64) for a in given)
-        t = Steps(*(xp.astype(a, xp.float64) for a in (s.E, s.H, s.w, s.c)))
-        nu = mean * D + rest
-        along = t.times(nu, free)
-        b = t.c - free @ t.diagonals() - nu @ t.w + nu @ along  # c − Σ_F m − νᵀw + νᵀMν
-        return self._spread(D[:, None] * (t.w - 2 * along)), float(self._spread(b))
+        coef, intercept = self.spread.of_coefficients(self.units)
+        return self._size * namespace(coef).sqrt(coef), self._size * sqrt(intercept)
 
     @unflagged
     def slope_std(self, x: np.ndarray, fields: Fields) -> np.ndarray:
@@ -123,28 +123,20 @@ class Uncertainty:
 
         M_F are the blocks of M within one-hot fields, whose products are zero in every row.
         """
-        s, units = self.steps, self.units
-        t = Steps(*(to_numpy(a).astype(np.float64) for a in (s.E, s.H, s.w, s.c)))
-        D, nu, free = (to_numpy(a).astype(np.float64) for a in (units.scale, units.nu, units.free))
-        slopes = t.w + 2 * t.times(D * x - nu, free)
-        for field in fields:
-            part = Steps(t.E[field], t.H[field], t.w[field], t.c)
-            slopes[field] -= 2 * part.times((D * x)[field], free[field])
-        return np.asarray(self._spread(D[:, None] * slopes))
+        return np.asarray(self._size * np.sqrt(self.spread.of_slopes(x, self.units, fields)))
 
     @unflagged
     def interaction_std(self, i: int, j: int) -> float:
         """Return the standard error of the entry ij of M_raw = D M D; 0 if it is left out."""
-        D, E, H = self.units.scale, self.steps.E, self.steps.H
         if i == j and not float(self.units.free[i]):
             return 0.0
-        M = H[j, :, :] @ E[i, :] + H[i, :, :] @ E[j, :]
-        return float(D[i]) * float(D[j]) * float(self._spread(M))
+        D, variance = self.units.scale, self.spread.of_interaction(i, j, self.units)
+        return self._size * float(D[i]) * float(D[j]) * sqrt(variance)
 
-    def _spread(self, values: Array) -> Array:
-        """Return scale_y·σ·√Σ Lᵢ² of functionals L of the steps, (…, m)."""
-        xp = namespace(values)
-        return self.units.target.scale * self.error * xp.sqrt(xp.sum(values * values, axis=-1))
+    @property
+    def _size(self) -> float:
+        """Return σ of the parameters in the target's units."""
+        return self.units.target.scale * self.error
 
 
 def uncertainty_of(
@@ -156,6 +148,7 @@ def uncertainty_of(
     rng: np.random.Generator,
     *,
     fields: Fields = (),
+    tally: Tally | None = None,
     robust: bool = False,
     bend: float = inf,
     unit_noise: bool = False,
@@ -174,6 +167,8 @@ def uncertainty_of(
         The generator of the draws.
     fields : sequence of arrays
         The one-hot groups; the coefficients of levels are relative to the means of their groups.
+    tally : Tally or None
+        That of the rows; with it, wide sparse rows are taken by columns.
     robust : bool
         Whether noise may differ between rows: one more pass, or twice the passes of the draws,
         which do not correct residuals for leverage.
@@ -196,19 +191,19 @@ def uncertainty_of(
     before = rows.walks
     task = Curvature(Problem(rows, units, options, rng), white)
     p = task.point_of(model)
+    exact, converged = 1 + p.U.shape[0] * (1 + p.U.shape[1]) <= dense_limit, True
+    if tally is not None and not robust and goes_by_columns(rows, units, options, tally):
+        covariances, dof = column_covariances(task.problem, p.model, fields)
+        noise, freedom = noise_of(p, dof, task.problem, unit_noise)
+        passes = rows.walks - before
+        return Uncertainty(units, covariances, noise, noise, dof, freedom, False, True, passes)
     task.learn_c(p)
-    exact = 1 + p.U.shape[0] * (1 + p.U.shape[1]) <= dense_limit
-    converged = True
     if exact:
         steps, root, dof = inverse_root(task, p)
     else:
         steps, dof, converged = drawn(task, p, draws)
-    freedom = NORMAL if unit_noise else p.sums.weight - dof
-    if not any(options.alpha) and p.sums.loss <= smallest_loss(units) * p.sums.weight:
-        freedom = min(freedom, p.sums.weight - options.dof(*p.U.shape))  # draws give a rough dof
-    noise = error = sqrt(p.sums.loss / freedom) if freedom >= 1 else nan
-    if unit_noise:
-        noise = error = 1.0
+    noise, freedom = noise_of(p, dof, task.problem, unit_noise)
+    error = noise
     if robust and freedom >= 1 and exact:
         ridge = any(task.coordinates.penalties)
         at = Laplace(p.model, units, steps, root, noise, ridge, bend)
@@ -218,18 +213,29 @@ def uncertainty_of(
         error = 1.0 if unit_noise else sqrt(p.sums.weight / freedom)
     if options.levels_are_ambiguous:
         steps = settled_steps(steps, units, fields)
-    passes = rows.walks - before
-    return Uncertainty(units, steps, noise, error, dof, freedom, exact, converged, passes, robust)
+    spread, passes = ErrorSteps.of(steps), rows.walks - before
+    return Uncertainty(units, spread, noise, error, dof, freedom, exact, converged, passes, robust)
+
+
+def noise_of(p: Point, dof: float, problem: Problem, unit_noise: bool) -> tuple[float, float]:
+    """Return σ and the degrees of freedom from which it is estimated."""
+    if unit_noise:
+        return 1.0, NORMAL
+    freedom, options = p.sums.weight - dof, problem.options
+    if not any(options.alpha) and p.sums.loss <= smallest_loss(problem.units) * p.sums.weight:
+        freedom = min(freedom, p.sums.weight - options.dof(*p.U.shape))  # draws give a rough dof
+    return sqrt(p.sums.loss / freedom) if freedom >= 1 else nan, freedom
 
 
 def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -> Uncertainty:
     """Return a law with noise that may differ between rows, from one whose H is A: one pass."""
-    xp, m = namespace(law.steps.E), law.steps.H.shape[1]
     if not law.left >= 1:
         return replace(law, robust=True)
-    root = xp.ones(m, dtype=law.steps.E.dtype, device=law.steps.E.device)
-    at = Laplace(model, law.units, law.steps, root, law.noise, True, bend)
-    return replace(law, steps=sandwiched(rows, at), error=1.0, robust=True)
+    steps = law.spread
+    assert isinstance(steps, ErrorSteps)
+    root = namespace(steps.E).ones_like(steps.c)
+    at = Laplace(model, law.units, steps, root, law.noise, True, bend)
+    return replace(law, spread=ErrorSteps.of(sandwiched(rows, at)), error=1.0, robust=True)
 
 
 def inverse_root(task: Curvature, p: Point) -> tuple[Steps, Array, float]:

@@ -1,6 +1,7 @@
 """Pseudo-random bits for rows, by their positions, and the distinct rows of a table."""
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.block import Block
@@ -51,6 +52,26 @@ def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray
     totals, factors = np.bincount(group, weight[counts]), np.zeros(len(weight))
     factors[counts[first]] = totals / weight[counts[first]]
     return len(first), factors
+
+
+def merged_weights(X: csr_array, weight: np.ndarray) -> np.ndarray:
+    """Return weights with which equal rows count once: the first has the weight of all of them.
+
+    Examples
+    --------
+    >>> X = csr_array(np.array([[1.0, 0, 2], [0, 1, 0], [1, 0, 2], [2, 0, 1]]))
+    >>> merged_weights(X, np.array([1.0, 1.0, 3.0, 1.0]))
+    array([4., 1., 0., 1.])
+    """
+    bits = (X.data.astype(np.float64) + 0.0).view(np.uint64)
+    sums = np.cumsum(row_hash(bits ^ row_hash(X.indices)), dtype=np.uint64)  # modulo 2⁶⁴
+    sums = np.concatenate([np.zeros(1, np.uint64), sums])
+    _, first, group = np.unique(np.diff(sums[X.indptr]), return_index=True, return_inverse=True)
+    if len(first) == len(weight):
+        return weight
+    merged = np.zeros(len(weight))
+    merged[first] = np.bincount(group, weight)
+    return merged
 
 
 def content_keys(rows: Rows, units: Units) -> np.ndarray:
