@@ -26,14 +26,14 @@ def table_of(X, weight, k, seed, dtype=np.float64):
     return table
 
 
-def gradients(table, X):
-    """Return φ_ij (n, d, k + 1), zero where a row has no entry."""
+def gradients(table, X, whole):
+    """Return φ_ij (n, d, k + 1), zero where a row has no entry, and (1, 2p)."""
     E, off = table.V.astype(float), X - table.mean
-    p = X @ E - table.mean @ E
+    p = off @ E
     beside = 2 * (p[:, None, :] - off[:, :, None] * E)
-    return np.where(X[:, :, None] != 0, X[:, :, None], 0.0) * np.concatenate(
-        [np.ones((*X.shape, 1)), beside], axis=2
-    )
+    size = np.where(X != 0, np.where(whole, X, off), 0.0)
+    phi = size[:, :, None] * np.concatenate([np.ones((*X.shape, 1)), beside], axis=2)
+    return phi, np.concatenate([np.ones((len(p), 1)), 2 * p], axis=1)
 
 
 def ridges(table):
@@ -49,15 +49,17 @@ def ridges(table):
 
 def fixed_point(table, X, weight, whole, rounds=400):
     """Iterate the equations of the module in their plainest form."""
-    phi, R, noise = gradients(table, X), ridges(table), 1 / weight
-    beside = np.zeros(X.shape)
+    (phi, q), R, noise = gradients(table, X, whole), ridges(table), 1 / weight
+    beside, mean = np.zeros(X.shape), np.where(whole, 0.0, table.mean)
     for _ in range(rounds):
         around = noise[:, None] + beside.sum(axis=1, keepdims=True) - beside
         P = R + np.einsum("ija,ijb,ij->jab", phi, phi, 1 / around)
         pulls = np.einsum("ija,ij->ja", phi, 1 / around)
         inside = np.where(X != 0, 1 / around, 0.0).sum(axis=0)
-        rest = 1 / (noise + beside.sum(axis=1))
-        total = inside + ((X == 0) * rest[:, None]).sum(axis=0)
+        absent = (X == 0) / (noise + beside.sum(axis=1))[:, None]
+        total = inside + absent.sum(axis=0)
+        P += np.einsum("ij,ia,ib,j->jab", absent, q, q, mean**2)
+        pulls -= np.einsum("ij,ia,j->ja", absent, q, mean)
         centring = np.where(whole, 0, 1 / total)
         middle = centring[:, None] * pulls
         S = np.linalg.inv(P - middle[:, :, None] * pulls[:, None, :])
@@ -110,7 +112,7 @@ def test_it_is_the_inverse_of_the_precision_if_rows_and_columns_form_a_tree(more
         patch.setattr(column_spread, "SETTLED", 1e-13)
         patch.setattr(column_spread, "MOST_SWEEPS", 100)
         spread = spread_of(table, np.ones(d, bool))
-    J = gradients(table, X).reshape(d - 1, -1)
+    J = gradients(table, X, True)[0].reshape(d - 1, -1)
     H = J.T @ (weight[:, None] * J)
     for j, R in enumerate(ridges(table)):
         part = slice(j * (k + 1), (j + 1) * (k + 1))

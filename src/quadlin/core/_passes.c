@@ -105,7 +105,7 @@ typedef struct {
     void *beside;
     const uint8_t *whole;
     void *spread;
-    double total; /* of the rows, by what is known of them: what the intercept has */
+    const double *all; /* sum of qq' / (1 / weight + sum_l c_il) over all rows, a lower triangle */
     int64_t begins; /* whether nothing but the ridges is known so far */
 } columns;
 

@@ -1,7 +1,8 @@
 /* The covariances of the coefficients of each column of sparse rows; included after `_passes_columns.h`.
  *
- * At a model with factors E, row i is moved by phi'(w_j, h_j) of column j, where phi = x (1, 2(p - (x - mean) e)),
- * p = E'(x - mean) and e is row j of E. Given what the other columns leave open in its rows, a column has
+ * At a model with factors E, row i is moved by phi'(w_j, h_j) of column j, where phi = z (1, 2(p - z e)), z = x - mean,
+ * p = E'z and e is row j of E. In a group that every row has, phi = x (1, 2(p - z e)): its mean is no part of the model.
+ * Rows without an entry have z = -mean, and phi is about -mean (1, 2p) there. Given what the other columns leave open in its rows, a column has
  *
  *     S_j^-1 = ridge + sum_i phi phi' / (1 / weight_i + sum_l c_il), l other columns, c_il = phi' S_l phi / (1 - phi' S_l phi / around_il)
  *
@@ -10,8 +11,9 @@
 
 /* Entries of a column, eight at a time: phi, and what is known around the column in each row. */
 typedef struct {
-    eight phi[MOST_UNKNOWNS], inverse; /* 1 / around; 0 for rows without weight, and beyond the last entry */
-    double whole; /* sum of 1 / (1 / weight + sum_l c_il) over the rows, with this column among the l */
+    eight phi[MOST_UNKNOWNS], q[MOST_UNKNOWNS]; /* q = (1, 2p) */
+    eight inverse; /* 1 / around; 0 for rows without weight, and beyond the last entry */
+    eight whole; /* 1 / (1 / weight + sum_l c_il), with this column among the l */
     int count;
 } NAME(entries);
 
@@ -19,25 +21,29 @@ INLINE void NAME(take_entries)(const columns *t, int64_t j, int64_t first, NAME(
 {
     const int64_t stride = t->width + 8, width = t->width, k = t->k;
     const REAL *state = t->state, *x = t->x, *beside = t->beside, *e = (const REAL *)t->factors + j * width;
-    double lanes[MOST_UNKNOWNS][8] __attribute__((aligned(64))), inverse[8] __attribute__((aligned(64))) = {0};
+    double lanes[MOST_UNKNOWNS][8] __attribute__((aligned(64))), q[MOST_UNKNOWNS][8] __attribute__((aligned(64)));
+    double inverse[8] __attribute__((aligned(64))) = {0}, whole[8] __attribute__((aligned(64))) = {0};
     of->count = t->starts[j + 1] - first < 8 ? (int)(t->starts[j + 1] - first) : 8;
-    of->whole = 0;
     for (int i = 0; i < of->count; i++) {
         const REAL *row = state + t->rows[first + i] * stride;
         NAME(fetch)(state, t->rows + first + i, stride);
         const double value = x[first + i], off = value - t->mean[j], weight = row[width + 1];
         const double others = (double)row[width + 3] - (double)beside[first + i];
-        lanes[0][i] = value;
-        for (int64_t a = 0; a < k; a++) lanes[1 + a][i] = 2 * value * (row[a] - t->centre[a] - off * e[a]);
+        const double size = t->whole[j] ? value : off;
+        lanes[0][i] = size, q[0][i] = 1;
+        for (int64_t a = 0; a < k; a++) {
+            const double p = row[a] - t->centre[a];
+            lanes[1 + a][i] = 2 * size * (p - off * e[a]), q[1 + a][i] = 2 * p;
+        }
         if (weight > 0) {
             inverse[i] = 1 / (1 / weight + (others > 0 ? others : 0));
-            of->whole += 1 / (1 / weight + row[width + 3]);
+            whole[i] = 1 / (1 / weight + row[width + 3]);
         }
     }
     for (int i = of->count; i < 8; i++)
-        for (int64_t a = 0; a <= k; a++) lanes[a][i] = 0;
-    for (int64_t a = 0; a <= k; a++) of->phi[a] = *(eight *)lanes[a];
-    of->inverse = *(eight *)inverse;
+        for (int64_t a = 0; a <= k; a++) lanes[a][i] = q[a][i] = 0;
+    for (int64_t a = 0; a <= k; a++) of->phi[a] = *(eight *)lanes[a], of->q[a] = *(eight *)q[a];
+    of->inverse = *(eight *)inverse, of->whole = *(eight *)whole;
 }
 
 INLINE double NAME(lanes_of)(eight v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
@@ -70,25 +76,30 @@ INLINE double NAME(precision)(const columns *t, int64_t j, double P[][MOST_UNKNO
 {
     const int64_t size = t->k + 1, width = t->width;
     eight sums[MOST_UNKNOWNS * (MOST_UNKNOWNS + 1) / 2], means[MOST_UNKNOWNS], near = {0};
-    double total = t->total;
+    const double mean = t->whole[j] || t->begins ? 0 : t->mean[j], *all = t->all;
+    double total = all[0];
     for (int64_t c = 0; c < size * (size + 1) / 2; c++) sums[c] = (eight){0};
     for (int64_t a = 0; a < size; a++) means[a] = (eight){0};
     for (int64_t first = t->starts[j]; first < t->starts[j + 1] && !t->begins; first += 8) {
         NAME(entries) of;
         NAME(take_entries)(t, j, first, &of);
-        near += of.inverse, total -= of.whole;
+        near += of.inverse - of.whole;
         for (int64_t a = 0, c = 0; a < size; a++) {
-            const eight scaled = of.inverse * of.phi[a];
-            means[a] += scaled;
-            for (int64_t b = 0; b <= a; b++, c++) sums[c] += scaled * of.phi[b];
+            const eight scaled = of.inverse * of.phi[a], absent = mean * of.whole * of.q[a];
+            means[a] += scaled + absent;
+            for (int64_t b = 0; b <= a; b++, c++) sums[c] += scaled * of.phi[b] - mean * absent * of.q[b];
         }
     }
     total += NAME(lanes_of)(near);
     const double centring = t->whole[j] || t->begins ? 0 : 1 / total;
-    for (int64_t a = 0; a < size; a++) middle[a] = centring * NAME(lanes_of)(means[a]);
+    double pull[MOST_UNKNOWNS];
+    for (int64_t a = 0; a < size; a++) {
+        pull[a] = NAME(lanes_of)(means[a]) - mean * all[a * (a + 1) / 2];
+        middle[a] = centring * pull[a];
+    }
     for (int64_t a = 0, c = 0; a < size; a++)
         for (int64_t b = 0; b <= a; b++, c++) {
-            P[a][b] = NAME(lanes_of)(sums[c]) - middle[a] * NAME(lanes_of)(means[b]);
+            P[a][b] = NAME(lanes_of)(sums[c]) + mean * mean * all[c] - middle[a] * pull[b];
             if (b) P[a][b] += 4 * t->second * t->penalty[j] * t->gram[(a - 1) * width + b - 1];
         }
     P[0][0] += t->first * t->penalty[j];

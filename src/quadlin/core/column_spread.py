@@ -7,10 +7,11 @@ independent, and what the other columns leave open in a row as additional noise 
 .. math:: S_j^{-1} = R_j + \sum_i \frac{\varphi_{ij} \varphi_{ij}^\top}
           {1/\omega_i + \sum_{l \ne j} c_{il}}
 
-where :math:`\varphi_{il}^\top \theta_l` is what column l adds to the prediction for row i, and
-:math:`c_{il}` its variance if row i is left out. This is exact if rows and columns form a tree, and
-close if columns meet in few rows or by chance. Sweeps begin with the ridges R alone, and the
-variances fall from there, so those of sweeps that end early are too large rather than too small.
+where :math:`\varphi_{il}^\top \theta_l` is what column l adds to the prediction for row i, with
+:math:`\varphi = z (1, 2(p - z e))`, and :math:`c_{il}` its variance if row i is left out. This is
+exact if rows and columns form a tree, and close if columns meet in few rows or by chance. Sweeps
+begin with the ridges R alone, and the variances fall from there, so those of sweeps that end early
+are too large rather than too small.
 """
 
 from typing import NamedTuple
@@ -59,11 +60,15 @@ def spread_of(table: ColumnTable, whole: np.ndarray) -> Spread:
     table.spread = covariances
     weight, variances = table.weights, table.state[:, width + 3]
     variances[:] = 0.0
-    counting, precision = weight > 0, 0.0
+    counting = np.flatnonzero(weight > 0)
+    omega, p = weight[counting].astype(np.float64), table.state[counting, :k] - table.centre[:k]
+    q = np.concatenate([np.ones((len(p), 1)), 2 * p], axis=1)
+    table.all = np.zeros((k + 1) * (k + 2) // 2)
     before, now, sweeps = 0.0, np.inf, 0
     while sweeps == 0 or (abs(before - now) > SETTLED * now and sweeps <= MOST_SWEEPS):
-        table.run("run_spread", begins=sweeps == 0, total=precision)
+        table.run("run_spread", begins=sweeps == 0)
         v = variances[counting].astype(np.float64)
-        precision = float(np.sum(1 / (1 / weight[counting].astype(np.float64) + v)))
+        gram = q.T @ (q / (1 / omega + v)[:, None])
+        table.all = gram[np.tril_indices(k + 1)]
         before, now, sweeps = now, float(v.sum()), sweeps + 1
-    return Spread(covariances, variances.astype(np.float64), precision, sweeps + 1)
+    return Spread(covariances, variances.astype(np.float64), float(gram[0, 0]), sweeps + 1)

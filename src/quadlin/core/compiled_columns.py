@@ -15,7 +15,7 @@ LANES = 8  # components per vector; those that are not used are zero
 PAST, PLANES, SPREAD = (
     ("past", "past_factors", "past_linear", "past_centre"),
     ("errors_plane", "levels_plane", "products_plane"),
-    ("beside", "whole", "spread"),
+    ("beside", "whole", "spread", "all"),
 )
 
 
@@ -33,7 +33,6 @@ class ColumnsStructure(ctypes.Structure):
         *((name, c_void_p) for name in PAST + PLANES),
         *((name, c_double) for name in ("along", "along_before")),
         *((name, c_void_p) for name in ("rotation", *SPREAD)),
-        ("total", c_double),
         ("begins", c_int64),
     ]
 
@@ -81,9 +80,10 @@ class ColumnTable:
         self.signs, self.centre, self.pull = (aligned_zeros((width,), np.float64) for _ in range(3))
         self.signs[:k] = signs
         self.gram = aligned_zeros((width, width), np.float64)  # sAs, see `_passes_columns.h`
-        self.beside: np.ndarray | None = None  # this and the next two: see `column_spread`
+        self.beside: np.ndarray | None = None  # this and the next three: see `column_spread`
         self.whole: np.ndarray | None = None
         self.spread: np.ndarray | None = None
+        self.all: np.ndarray | None = None
         self.apart = np.zeros(d, np.uint8)  # whether a column is solved for with the next one
         self.run("run_parting")
 

@@ -272,8 +272,8 @@ def _notes_on_errors(model: Any, terms: list[Term]) -> list[str]:
         notes.append("Standard errors are robust: noise may differ between rows.")
     if law.by_columns:
         notes.append(
-            "Standard errors are those of single columns. They are too large for predictions of "
-            "rows that were fitted, and of columns that always come together."
+            "Standard errors are those of single columns, which are taken as independent. They are "
+            "too large for predictions of rows that were fitted."
         )
     elif not law.exact:
         notes.append("Standard errors come from draws and are themselves uncertain by about 9%.")

@@ -89,7 +89,7 @@ def to_onnx(
     if kind not in (np.float32, np.float64):
         raise ValueError(f'dtype={dtype!r} must be "float64" or "float32".')
     graph = _Graph(onnx, kind)
-    names = fitted.names
+    names = list(fitted.names)
     if encoder is not None:
         X = _encoded(graph, encoder, fill)
     else:

@@ -4,17 +4,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, hstack
 
 from quadlin import FactorizationMachineClassifier, FactorizationMachineRegressor
 from quadlin.core import library
 from quadlin.core.block import Block
-from quadlin.core.units import Target, Units
+from quadlin.core.chunks import MemorySource
+from quadlin.core.moments import survey
+from quadlin.core.rows import Rows
+from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.export import load, save
 from quadlin.solve.fits import curvature, uncertainty
-from quadlin.solve.fits.column_covariances import ColumnCovariances
+from quadlin.solve.fits.column_covariances import ColumnCovariances, come_together
 from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.lowrank import column_descent
+from quadlin.solve.lowrank.column_rows import ColumnFit
+from quadlin.solve.lowrank.types import Options, Problem
 
 pytestmark = pytest.mark.skipif(library.library() is None, reason="there is no compiled kernel")
 
@@ -140,22 +145,51 @@ def test_standard_errors_are_those_of_the_inverse_curvature(fields, alpha, narro
     for name, ratio in ratios.items():
         low, median, high = middle(ratio)
         assert 0.9 < low <= high < 1.1, (name, low, high)
-        assert 0.97 < median < 1.05, (name, median)
+        assert 0.95 < median < 1.05, (name, median)
     assert 0.65 < b / exact_b < 1.4  # a row without entries is far from all others
 
 
-def test_equal_columns_have_the_errors_of_the_inverse_and_predictions_are_on_the_safe_side(
-    narrow, monkeypatch
-):
+def test_columns_of_large_means_have_the_errors_of_the_inverse(narrow, monkeypatch):
     X, y, *_ = rows_of(600, 200, 10, seed=3)
-    twice = csr_array(np.repeat(X.toarray(), 2, axis=1))
-    one, other = laws(twice, y, 30.0, monkeypatch)
+    dense = 10 + np.random.default_rng(0).standard_normal((600, 2))
+    one, other = laws(csr_array(hstack([X, dense])), y, 30.0, monkeypatch)
     assert one.law.by_columns
     ours, exact = (replace(fitted.law, error=1.0) for fitted in (one, other))
-    low, median, high = middle(ours.coef_std()[0] / exact.coef_std()[0])
-    assert 0.85 < low < median < high < 1.25
-    block = Block(twice, one.state.units)
-    assert (ours.predict_std(block) > 0.95 * exact.predict_std(block)).all()
+    ratio = ours.coef_std()[0] / exact.coef_std()[0]
+    assert 0.9 < ratio[-2:].min() < ratio[-2:].max() < 1.1
+    assert 0.9 < ours.interaction_std(200, 201) / exact.interaction_std(200, 201) < 1.1
+    assert 0.9 < ours.interaction_std(0, 201) / exact.interaction_std(0, 201) < 1.1
+
+
+@pytest.mark.parametrize("copies", [2, 4])
+def test_columns_that_come_together_are_left_to_draws(copies, narrow, monkeypatch):
+    X, y, *_ = rows_of(600, 400 // copies, 10, seed=3)
+    one, other = laws(csr_array(hstack([X] * copies)), y, 10.0, monkeypatch)
+    assert not one.law.by_columns
+    assert np.isclose(one.law.noise, other.law.noise, rtol=0.1)
+
+
+def test_pairs_of_rows_show_which_columns_come_together():
+    X, y, *_ = rows_of(1000, 600, 10, seed=3)
+    for rows, expected in ((X, 0.0), (csr_array(hstack([X, X])), 1.0)):
+        source = Rows.of(MemorySource(rows, y, None))
+        surveyed = source.reduce(survey)
+        names = [f"x{j}" for j in range(rows.shape[1])]
+        units = UnitsMaker("zero", True, np.float64, names)(surveyed.features, surveyed.target)
+        options = Options(rank=1, alpha=(1.0, 1.0))
+        columns = ColumnFit.of(Problem(source, units, options, np.random.default_rng(0)))
+        together = come_together(columns, np.random.default_rng(0))
+        assert abs(together - expected) < 0.3
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-19, 1e19, 1e30])
+def test_units_that_float32_cannot_square_are_no_obstacle(size):
+    X, y, *_ = rows_of(300, 600, 6, seed=7)
+    machine = FactorizationMachineRegressor(1, alpha=30.0, pairs=None, random_state=0)
+    expected = machine.fit(X.astype(np.float32), y).predict(X.astype(np.float32))
+    scaled = (size * X).astype(np.float32)
+    # Another method fits them, which ends elsewhere within its precision.
+    assert np.corrcoef(machine.fit(scaled, y).predict(scaled), expected)[0, 1] > 0.99
 
 
 def test_weights_are_repetitions_of_rows(narrow, monkeypatch):

@@ -244,5 +244,5 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
             return fitted.last
         raise AttributeError(
             f"There are {len(fitted.classes)} classes, and each has its own {attribute}: see "
-            f"one_vs_rest(label).{attribute}."
+            f"one_vs_rest(label){f'.{attribute}' if attribute.isidentifier() else ''}."
         )

@@ -1,5 +1,6 @@
 """Everything that an estimator has learned, as one object that never changes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, log
@@ -93,9 +94,9 @@ class Fitted:
         return self.learned.tally.counting
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> Sequence[str]:
         """Return the names of the features, text columns by their levels."""
-        return list(self.columns.names)
+        return self.columns.names
 
     @property
     def pair_report(self) -> PairReport | None:

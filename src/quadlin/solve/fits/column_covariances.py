@@ -11,6 +11,7 @@ is too large for rows that were fitted, and for columns that always come togethe
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -25,6 +26,8 @@ from quadlin.solve.lowrank.column_rows import ColumnFit
 from quadlin.solve.lowrank.levels import Fields, whole
 from quadlin.solve.lowrank.row_hash import merged_weights
 from quadlin.solve.lowrank.types import Problem
+
+PAIRS = 4000  # of rows, to see whether columns come together
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,10 @@ class ColumnCovariances:
         square, linear, constant = self._absent(units)
         q = _along(p)
         variances = np.asarray(_squares(q) @ square + q @ linear + constant, np.float64)
-        size = max(1, ELEMENTS // self.triangles.shape[1])
-        for first in range(0, X.nnz, size):
-            at = np.arange(first, min(first + size, X.nnz))
-            row, j = np.searchsorted(X.indptr, at, side="right") - 1, X.indices[at]
-            z, e, absent = X.data[at] * D[j] - nu[j], self.E[j], -nu[j]
+        for part in self._parts(X.nnz):
+            at = np.arange(part.start, min(part.stop, X.nnz))
+            row, j = np.searchsorted(X.indptr, at, side="right") - 1, X.indices[part]
+            z, e, absent = X.data[part] * D[j] - nu[j], self.E[j], -nu[j]
             change = _squares(_of_entry(p[row], z, e)) - _squares(_of_entry(p[row], absent, e))
             grown = np.sum(self.triangles[j] * change, axis=1)
             variances += np.bincount(row, grown, len(variances))
@@ -60,36 +62,57 @@ class ColumnCovariances:
         """Return the variances of D(w − 2Mν), (d,), and of the value at x = 0."""
         D, nu = _numbers(units)
         z = self._from_means(-nu, units)
-        change = _squares(_of_entry(z @ self.E, z, self.E))
-        value = float(np.sum(self.triangles * change))
-        return D**2 * self._of_slopes(z, slice(None), units), max(value, 0.0) + self.of_c
+        p, value = z @ self.E, 0.0
+        for j in self._parts(len(z)):
+            value += float(np.sum(self.triangles[j] * _squares(_of_entry(p, z[j], self.E[j]))))
+        slopes = self._slopes_of(np.arange(len(z)), z, p, self._total(z**2), units)
+        return D**2 * slopes, max(value, 0.0) + self.of_c
 
     def of_slopes(self, x: np.ndarray, units: Units, fields: Fields) -> np.ndarray:
         """Return the variances of D(w + 2Mz − 2M_F Dx), (d,)."""
         D, nu = _numbers(units)
-        z = D * x - nu
-        slopes = self._of_slopes(self._from_means(z, units), slice(None), units)
-        for field in fields:
-            outside = z.copy()
-            outside[field] = -nu[field]
-            slopes[field] = self._of_slopes(self._from_means(outside, units), field, units)
+        z = self._from_means(D * x - nu, units)
+        p, total = z @ self.E, self._total(z**2)
+        slopes = self._slopes_of(np.arange(len(z)), z, p, total, units)
+        for j in fields:
+            inside = np.where(self.group[j] >= 0, 0.0, -nu[j])  # z without the levels of the row
+            p_j = p + (inside - z[j]) @ self.E[j]
+            total_j = total + (inside**2 - z[j] ** 2) @ self.triangles[j]
+            slopes[j] = self._slopes_of(j, inside, p_j, total_j, units)
         return np.asarray(D**2 * slopes)
 
     def of_interaction(self, i: int, j: int, units: Units) -> float:
         """Return the variance of the entry ij of M."""
         pair = np.array([i, j])
         factors = np.concatenate([np.zeros((2, 1)), self.E[pair[::-1]]], axis=1)
-        return float(np.sum(self._settled(units)[pair] * _squares(factors)))
+        return float(np.sum(self._settled(pair, units) * _squares(factors)))
 
-    def _of_slopes(self, z: np.ndarray, columns: slice | np.ndarray, units: Units) -> np.ndarray:
-        """Return the variances of w_j + 2Σ_l M_jl z_l, l ≠ j, for some columns j."""
-        E, z_j = self.E[columns], z[columns][:, None]
-        beside = np.concatenate([np.zeros((len(E), 1)), 2 * E], axis=1)
-        others = _squares(beside) @ (z**2 @ self.triangles)  # Σ_l z_l² (0, 2e_j)ᵀ S_l (0, 2e_j)
-        others -= z_j[:, 0] ** 2 * np.sum(self.triangles[columns] * _squares(beside), axis=1)
-        square = _squares(_along(z @ self.E - z_j * E))
-        slopes = others + np.sum(self._settled(units)[columns] * square, axis=1)
-        return np.asarray(np.maximum(slopes, 0.0))  # rounding may make them negative
+    def _slopes_of(
+        self, columns: np.ndarray, z: np.ndarray, p: np.ndarray, total: np.ndarray, units: Units
+    ) -> np.ndarray:
+        """Return the variances of w_j + 2Σ_l M_jl z_l, l ≠ j, for some columns j.
+
+        From z of these columns, p = Eᵀz and Σ z²S of all columns.
+        """
+        slopes = np.empty(len(columns))
+        for part in self._parts(len(columns)):
+            j, z_j = columns[part], z[part, None]
+            E, S = self.E[j], self.triangles[j]
+            beside = _squares(np.concatenate([np.zeros((len(E), 1)), 2 * E], axis=1))
+            others = beside @ total - z_j[:, 0] ** 2 * np.sum(S * beside, axis=1)
+            square = _squares(_along(p - z_j * E))
+            slopes[part] = others + np.sum(self._settled(j, units) * square, axis=1)
+        return np.maximum(slopes, 0.0)  # rounding may make them negative
+
+    def _parts(self, n: int) -> list[slice]:
+        """Return parts of n entries or columns, whose triangles do not take much memory."""
+        size = max(1, ELEMENTS // self.triangles.shape[1])
+        return [slice(first, first + size) for first in range(0, n, size)]
+
+    def _total(self, factors: np.ndarray) -> np.ndarray:
+        """Return Σ_j f_j S_j for factors (d,), or for each column of factors (d, m)."""
+        parts = self._parts(len(factors))
+        return np.asarray(sum(factors[j].T @ self.triangles[j].astype(np.float64) for j in parts))
 
     def _from_means(self, z: np.ndarray, units: Units) -> np.ndarray:
         """Return by which z the coefficients go if those of groups are measured from their means.
@@ -103,18 +126,24 @@ class ColumnCovariances:
         settled[grouped] -= sums[group] * nu[grouped]
         return settled
 
+    def _settled(self, columns: np.ndarray, units: Units) -> np.ndarray:
+        """Return the triangles of some columns, measured from the means of their groups."""
+        S, group = self.triangles[columns], self.group[columns]
+        grouped = group >= 0
+        if not grouped.any():
+            return np.asarray(S)
+        D, nu = (a[columns][grouped, None] for a in _numbers(units))
+        a = _inverse(D)
+        S[grouped] = (1 - 2 * a * nu) * S[grouped] + a**2 * self._of_means(units)[group[grouped]]
+        return np.asarray(S)
+
     @remembered
-    def _settled(self, units: Units) -> np.ndarray:
-        """Return the triangles of coefficients that are measured from the means of groups."""
-        grouped = np.flatnonzero(self.group >= 0)
-        if not len(grouped):
-            return self.triangles
-        (D, nu), group, S = _numbers(units), self.group[grouped], self.triangles[grouped]
-        weighted = (nu[grouped] ** 2)[:, None] * S
-        of_mean = np.stack([np.bincount(group, column) for column in weighted.T], axis=1)
-        a, settled = _inverse(D)[grouped, None], self.triangles.copy()
-        settled[grouped] = (1 - 2 * a * nu[grouped, None]) * S + a**2 * of_mean[group]
-        return settled
+    def _of_means(self, units: Units) -> np.ndarray:
+        """Return Σ ν²S of each group, the covariance of the mean of its coefficients."""
+        grouped, (_, nu) = np.flatnonzero(self.group >= 0), _numbers(units)
+        weighted = (nu[grouped] ** 2)[:, None] * self.triangles[grouped]
+        group = self.group[grouped]
+        return np.stack([np.bincount(group, column) for column in weighted.T], axis=1)
 
     @remembered
     def _absent(self, units: Units) -> tuple[np.ndarray, np.ndarray, float]:
@@ -123,9 +152,16 @@ class ColumnCovariances:
         a_j is q + (0, 2ν_j e_j).
         """
         _, nu = _numbers(units)
-        e = np.concatenate([np.zeros((len(nu), 1)), 2 * nu[:, None] * self.E], axis=1)
-        Se = nu[:, None] ** 2 * _product(self.triangles, e)
-        return nu**2 @ self.triangles, 2 * Se.sum(axis=0), float(np.sum(Se * e))
+        e = 2 * nu[:, None] * self.E
+        crossed, linear = self._total((nu**2)[:, None] * e), np.zeros(1 + e.shape[1])
+        for c, (i, j) in enumerate(zip(*np.tril_indices(len(linear)), strict=True)):
+            linear[i] += 2 * crossed[j - 1, c] if j else 0.0
+            linear[j] += 2 * crossed[i - 1, c] if i > j else 0.0
+        constant = 0.0
+        for part in self._parts(len(nu)):
+            squares = _squares(np.concatenate([np.zeros((len(e[part]), 1)), e[part]], axis=1))
+            constant += float(nu[part] ** 2 @ np.sum(self.triangles[part] * squares, axis=1))
+        return self._total(nu**2), linear, constant
 
 
 def _numbers(units: Units) -> tuple[np.ndarray, np.ndarray]:
@@ -156,19 +192,15 @@ def _squares(a: np.ndarray) -> np.ndarray:
     return np.asarray(a[:, i] * a[:, j] * np.where(i == j, 1.0, 2.0))
 
 
-def _product(triangles: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """Return Sa for lower triangles (n, …) of symmetric S and a (n, k + 1)."""
-    product = np.zeros(a.shape)
-    for c, (i, j) in enumerate(zip(*np.tril_indices(a.shape[1]), strict=True)):
-        product[:, i] += triangles[:, c] * a[:, j]
-        if i != j:
-            product[:, j] += triangles[:, c] * a[:, i]
-    return product
+class ColumnLaw(NamedTuple):
+    """What single columns say about the error of a model, for noise 1."""
+
+    covariances: ColumnCovariances
+    dof: float
+    together: float  # see `come_together`
 
 
-def column_covariances(
-    problem: Problem, model: Model, fields: Fields
-) -> tuple[ColumnCovariances, float]:
+def column_law(problem: Problem, model: Model, fields: Fields) -> ColumnLaw:
     """Return the covariances of a model of rows in memory, for noise 1, and the dof.
 
     Cost: about five sweeps over the columns. Memory: a copy of the rows by columns, and twice what
@@ -192,4 +224,27 @@ def column_covariances(
     triangles *= (columns.inverse**2).astype(triangles.dtype)[:, None]
     v = omega * spread.variances
     dof = 1 + float(np.sum(v / (1 + v)))
-    return ColumnCovariances(model.U, triangles, group, 1 / spread.precision), dof
+    covariances = ColumnCovariances(model.U, triangles, group, 1 / spread.precision)
+    return ColumnLaw(covariances, dof, come_together(columns, problem.rng))
+
+
+def come_together(columns: ColumnFit, rng: np.random.Generator) -> float:
+    """Return how many more other columns two rows share if they share one, of random pairs of rows.
+
+    It is about zero if columns are independent, and one if each is there twice.
+    """
+    starts, rows = columns.table.starts, columns.table.rows
+    ones = csr_array(
+        (np.ones(columns.X.nnz, np.int32), columns.X.indices, columns.X.indptr), columns.X.shape
+    )
+    entry = rng.integers(columns.X.nnz, size=PAIRS)
+    column = np.searchsorted(starts, entry, side="right") - 1
+    other = starts[column] + rng.integers(0, np.diff(starts)[column])
+    entry, other = entry[other != entry], other[other != entry]
+
+    def shared(one: np.ndarray, two: np.ndarray) -> float:
+        return float(ones[one].multiply(ones[two]).sum()) / max(1, len(one))
+
+    n = ones.shape[0]
+    by_chance = shared(rng.integers(n, size=PAIRS), rng.integers(n, size=PAIRS))
+    return shared(rows[entry], rows[other]) - 1 - by_chance

@@ -1,4 +1,4 @@
-r"""The curvature of the objective at an optimum, and draws of the error of a fitted model.
+r"""The curvature of the objective at an optimum, its inverse root, and draws of the error of a fit.
 
 If the matrix of the curvature is not formed, a draw is :math:`t = (I + A^{-1} C)^{-1/2} a`, with
 A a = JᵀΩ^½ε + R^½η and ε, η normal; see `uncertainty` for A and C.
@@ -66,6 +66,49 @@ class Curvature(GaussNewton):
         return A if not self.share else Tangent(A.c, A.v, A.G + self.share * self.times_c(t.G))
 
 
+COSINES = [cos(pi / 8) ** 2, cos(3 * pi / 8) ** 2]  # cos²φ at the midpoints
+
+
+def inverse_root(task: Curvature, p: Point) -> tuple[Steps, Array, float]:
+    """Form A and C in whitened coordinates; return the steps of H's inverse root, their
+    lengths in the metric of A, and dof.
+
+    A rotation of the columns of U changes nothing, so A has zero eigenvalues; these are left out,
+    and so are those of collinear features and of parameters tied to others.
+    """
+    xp, (d, k), n = namespace(p.U), p.U.shape, p.sums.weight
+    size = 1 + d + d * k
+    identity = xp.eye(size, dtype=p.U.dtype, device=p.U.device)
+    basis = _tangents(identity, d, k)
+    A = n * _columns(task.curvature(p, basis))
+    values, V = xp.linalg.eigh(symmetric(A))
+    keep = xp.nonzero(values > size * xp.finfo(values.dtype).eps * xp.max(values))[0]
+    W = xp.take(V, keep, axis=1) / xp.sqrt(xp.take(values, keep))  # W Wᵀ = A⁻¹
+    G = _tangents(W, d, k).G
+    CG = task.times_c(G)
+    x, V = xp.linalg.eigh(symmetric(n * xp.tensordot(G, CG, axes=((0, 2), (0, 2)))))
+    x = xp.clip(x, min=-1)  # smaller only if this is not an optimum
+    root = sum(1 / (1 + x * cosine) for cosine in COSINES) / len(COSINES)
+    steps = task.coordinates.steps(p.model, p.U, basis).combined((W @ V) * root)
+    coordinates = task.coordinates
+    penalty = steps.penalty(coordinates.penalties, task.units.penalty_scale)
+    return steps, root, float(xp.sum(root * root)) - penalty
+
+
+def _tangents(columns: Array, d: int, k: int) -> Tangent:
+    """Return the tangents whose coordinates (c, v, G) are the columns of a matrix."""
+    xp = namespace(columns)
+    G = xp.reshape(columns[1 + d :, :], (d, k, columns.shape[1]))
+    return Tangent(columns[0, :], columns[1 : 1 + d, :], xp.permute_dims(G, (0, 2, 1)))
+
+
+def _columns(t: Tangent) -> Array:
+    """Return the coordinates of tangents as the columns of a matrix."""
+    xp, (d, m, k) = namespace(t.v), t.G.shape
+    G = xp.reshape(xp.permute_dims(t.G, (0, 2, 1)), (d * k, m))
+    return xp.concat([t.c[None, :], t.v, G], axis=0)
+
+
 def noise_sums(
     numbered: tuple[Chunk, range],
     E: Array,
@@ -109,11 +152,10 @@ def noise(places: range, seed: int, draws: int) -> np.ndarray:
 
 
 CG_TOL, CG_CAP = 1e-3, 100  # far below the 9% error of 64 draws; most passes over the rows
-COSINES = [cos(pi / 8) ** 2, cos(3 * pi / 8) ** 2]  # cos²φ at the midpoints
 
 
 def drawn(
-    task: Curvature, p: Point, draws: int, noise: float | None = None
+    task: Curvature, p: Point, draws: int, noise: float | None = None, tol: float = CG_TOL
 ) -> tuple[Steps, float, bool]:
     """Return draws t, the dof and convergence: A a = JᵀΩ^½ε + R^½η, t = (I + A⁻¹C)^−½ a.
 
@@ -128,7 +170,7 @@ def drawn(
     g = task.coordinates.gradient(sums, p.U, E, ridge)
     amounts = (1.0, 0.75, 0.5, 0.0) if task.normal is not None else (0.0,)
     for amount in amounts:
-        t, converged = applied_root(task, p, g, amount)
+        t, converged = applied_root(task, p, g, amount, tol)
         if converged:
             break
     task.share = 0.0
@@ -138,15 +180,17 @@ def drawn(
     return steps, n * t.dot(task.curvature(p, t)) - penalty, converged
 
 
-def applied_root(task: Curvature, p: Point, g: Tangent, amount: float) -> tuple[Tangent, bool]:
-    """Return −(I + A⁻¹C)^−½ A⁻¹ g with this amount of C, and whether A + C ≥ 0 and CG_TOL is met.
+def applied_root(
+    task: Curvature, p: Point, g: Tangent, amount: float, tol: float
+) -> tuple[Tangent, bool]:
+    """Return −(I + A⁻¹C)^−½ A⁻¹ g with this amount of C, and whether A + C ≥ 0 and `tol` is met.
 
     Away from an optimum A + C ≥ 0 may fail, and draws along such a direction would be huge.
     """
     shares = [amount * cosine for cosine in COSINES] if amount else [0.0]
     t = 0.0 * g
     for task.share in shares:
-        part, met = task.direction(p, g, CG_TOL, CG_CAP)
+        part, met = task.direction(p, g, tol, CG_CAP)
         bend = amount * float(namespace(part.G).sum(part.G * task.times_c(part.G)))
         # With tᵀ(A + share·C)t = −gᵀt, tᵀ(A + amount·C)t is:
         positive = -part.dot(g) + (1 - task.share / (amount or 1)) * bend >= 0

@@ -33,26 +33,28 @@ from math import inf, nan, sqrt
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from quadlin.core.arrays import Array, namespace, symmetric, unflagged
+from quadlin.core.arrays import Array, namespace, unflagged
 from quadlin.core.block import Block
 from quadlin.core.messages import Message
-from quadlin.core.model import Model, Steps
+from quadlin.core.model import Model
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.fits.column_covariances import ColumnCovariances, column_covariances
-from quadlin.solve.fits.curvature import COSINES, Curvature, drawn
+from quadlin.solve.fits.column_covariances import ColumnCovariances, column_law
+from quadlin.solve.fits.curvature import Curvature, drawn, inverse_root
 from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.fits.sandwich import Laplace, sandwiched
 from quadlin.solve.lowrank.column_descent import goes_by_columns
 from quadlin.solve.lowrank.gauss_newton import Point, smallest_loss
 from quadlin.solve.lowrank.levels import Fields, settled_steps
-from quadlin.solve.lowrank.tangent import Tangent
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Whitener
 
 DENSE_LIMIT = 1500  # parameters up to which A is formed: about where draws become cheaper
 NORMAL = 1e12  # degrees of freedom with which Student's law is the normal one
+ROUGH, DRAWN_DOF = 0.1, 4000  # how precise draws for the dof are, and their dof in all
+TOGETHER, ALIKE = 0.3, 0.1  # columns that come together; how far dof and n − dof may then be off
+FAR = 1e3  # means, in standard deviations, above which products of columns lose too many digits
 DRAWS = 64  # a standard error from m draws is itself uncertain by 1/√(2m), here 9%
 
 
@@ -193,10 +195,11 @@ def uncertainty_of(
     p = task.point_of(model)
     exact, converged = 1 + p.U.shape[0] * (1 + p.U.shape[1]) <= dense_limit, True
     if tally is not None and not robust and goes_by_columns(rows, units, options, tally):
-        covariances, dof = column_covariances(task.problem, p.model, fields)
-        noise, freedom = noise_of(p, dof, task.problem, unit_noise)
-        passes = rows.walks - before
-        return Uncertainty(units, covariances, noise, noise, dof, freedom, False, True, passes)
+        covariances, dof = by_columns(task, p, fields)
+        if covariances is not None:
+            noise, freedom = noise_of(p, dof, task.problem, unit_noise)
+            passes = rows.walks - before
+            return Uncertainty(units, covariances, noise, noise, dof, freedom, False, True, passes)
     task.learn_c(p)
     if exact:
         steps, root, dof = inverse_root(task, p)
@@ -215,6 +218,23 @@ def uncertainty_of(
         steps = settled_steps(steps, units, fields)
     spread, passes = ErrorSteps.of(steps), rows.walks - before
     return Uncertainty(units, spread, noise, error, dof, freedom, exact, converged, passes, robust)
+
+
+def by_columns(task: Curvature, p: Point, fields: Fields) -> tuple[ColumnCovariances | None, float]:
+    """Return the covariances of columns, and the dof; None if columns are not independent enough.
+
+    If columns meet in the same rows again and again, such as an id and what it decides, they may be
+    wrong, and so may be the dof that they give: draws then tell the dof.
+    """
+    if float(np.max(task.units.nu**2, initial=0.0)) > FAR**2:
+        return None, nan
+    law = column_law(task.problem, p.model, fields)
+    if law.together <= TOGETHER:
+        return law.covariances, law.dof
+    draws = min(max(round(DRAWN_DOF / law.dof), 1), DRAWS)
+    _, dof, _ = drawn(task, p, draws, tol=ROUGH)
+    agree = abs(law.dof - dof) <= ALIKE * min(dof, p.sums.weight - dof)
+    return law.covariances if agree else None, dof
 
 
 def noise_of(p: Point, dof: float, problem: Problem, unit_noise: bool) -> tuple[float, float]:
@@ -236,46 +256,6 @@ def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -
     root = namespace(steps.E).ones_like(steps.c)
     at = Laplace(model, law.units, steps, root, law.noise, True, bend)
     return replace(law, spread=ErrorSteps.of(sandwiched(rows, at)), error=1.0, robust=True)
-
-
-def inverse_root(task: Curvature, p: Point) -> tuple[Steps, Array, float]:
-    """Form A and C in whitened coordinates; return the steps of H's inverse root, their
-    lengths in the metric of A, and dof.
-
-    A rotation of the columns of U changes nothing, so A has zero eigenvalues; these are left out,
-    and so are those of collinear features and of parameters tied to others.
-    """
-    xp, (d, k), n = namespace(p.U), p.U.shape, p.sums.weight
-    size = 1 + d + d * k
-    identity = xp.eye(size, dtype=p.U.dtype, device=p.U.device)
-    basis = _tangents(identity, d, k)
-    A = n * _columns(task.curvature(p, basis))
-    values, V = xp.linalg.eigh(symmetric(A))
-    keep = xp.nonzero(values > size * xp.finfo(values.dtype).eps * xp.max(values))[0]
-    W = xp.take(V, keep, axis=1) / xp.sqrt(xp.take(values, keep))  # W Wᵀ = A⁻¹
-    G = _tangents(W, d, k).G
-    CG = task.times_c(G)
-    x, V = xp.linalg.eigh(symmetric(n * xp.tensordot(G, CG, axes=((0, 2), (0, 2)))))
-    x = xp.clip(x, min=-1)  # smaller only if this is not an optimum
-    root = sum(1 / (1 + x * cosine) for cosine in COSINES) / len(COSINES)
-    steps = task.coordinates.steps(p.model, p.U, basis).combined((W @ V) * root)
-    coordinates = task.coordinates
-    penalty = steps.penalty(coordinates.penalties, task.units.penalty_scale)
-    return steps, root, float(xp.sum(root * root)) - penalty
-
-
-def _tangents(columns: Array, d: int, k: int) -> Tangent:
-    """Return the tangents whose coordinates (c, v, G) are the columns of a matrix."""
-    xp = namespace(columns)
-    G = xp.reshape(columns[1 + d :, :], (d, k, columns.shape[1]))
-    return Tangent(columns[0, :], columns[1 : 1 + d, :], xp.permute_dims(G, (0, 2, 1)))
-
-
-def _columns(t: Tangent) -> Array:
-    """Return the coordinates of tangents as the columns of a matrix."""
-    xp, (d, m, k) = namespace(t.v), t.G.shape
-    G = xp.reshape(xp.permute_dims(t.G, (0, 2, 1)), (d * k, m))
-    return xp.concat([t.c[None, :], t.v, G], axis=0)
 
 
 def standard_errors_of(level: float, left: float) -> float:

@@ -35,6 +35,7 @@ SWEEPS = 4  # count as one of the `max_iter` steps, as those of a posterior do
 REMAINDER, PER_TOL = 0.006, 1e4  # of the objective, and per unit of `tol`: a gain to ignore
 WINDOW = 2  # steps whose gains tell how much is left
 LOST = 1e-4  # of a prediction, due to means far from zero
+RANGE = 1 / 8  # of the exponents of numbers: that of the units of columns
 ROWS_PER_PARAMETER = 1  # with more rows, other fits need fewer passes
 
 
@@ -52,7 +53,11 @@ def goes_by_columns(rows: Rows, units: Units, options: Options, tally: Tally) ->
         return False
     # Rows are not centred here: squares of x'V lose (μ/σ)² times the rounding.
     lost = float(np.max(units.nu**2)) * units.eps
-    return takes(units.scale.dtype) and lost <= LOST
+    # Nor are they scaled: fourth powers of them and of their coefficients must be finite.
+    scale = units.scale[units.scale > 0]
+    large = float(np.max(np.maximum(scale, 1 / scale), initial=0.0))
+    fits = large <= float(np.finfo(scale.dtype).max) ** RANGE
+    return takes(units.scale.dtype) and lost <= LOST and fits
 
 
 def descent(problem: Problem, columns: ColumnFit, remainder: float) -> Method:
