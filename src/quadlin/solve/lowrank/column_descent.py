@@ -35,7 +35,7 @@ SWEEPS = 4  # count as one of the `max_iter` steps, as those of a posterior do
 REMAINDER, PER_TOL = 0.006, 1e4  # of the objective, and per unit of `tol`: a gain to ignore
 WINDOW = 2  # steps whose gains tell how much is left
 LOST = 1e-4  # of a prediction, due to means far from zero
-RANGE = 1 / 8  # of the exponents of numbers: that of the units of columns
+RANGE = 1 / 4  # of the exponents of numbers: that of the units of columns
 ROWS_PER_PARAMETER = 1  # with more rows, other fits need fewer passes
 
 
