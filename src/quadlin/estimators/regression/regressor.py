@@ -116,8 +116,9 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     tol : float, default=1e-6
         `fit` stops when a step would lower the objective by less than this fraction of it. With
         noise and more than 24 rows per parameter it also stops when the distance to the optimum is
-        10⁴·`tol`, at most 1%, of the statistical error. With rank 0, or all products, it comes
-        closer: predictions are within this fraction of the optimum.
+        10⁴·`tol`, at most 1%, of the statistical error; with fewer rows, when steps are slow and
+        the next one promises less than that. With rank 0, or all products, it comes closer:
+        predictions are within this fraction of the optimum.
     batch_size : int or "auto", default="auto"
         Number of rows that `partial_fit` collects for a step; the first batch has at least two rows
         per parameter. "auto" takes ten per parameter, at most 2²⁵ entries of X, and doubles the
