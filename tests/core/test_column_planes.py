@@ -160,3 +160,12 @@ def test_a_turn_of_the_factors_turns_rows_and_sums_with_them(k):
     reached = table.step()
     assert np.isclose(reached, objective(table, *rows, table.V, table.linear), rtol=1e-10)
     assert reached < before
+
+
+def test_a_step_of_rounding_is_no_direction_to_go_in():
+    G = np.diag([50.0, 0.0, 5e-33, 0.0, 0.0, 0.0])
+    G[0, 2] = G[2, 0] = -1e-17
+    assert Plane(G, np.zeros(6)).lowest(np.finfo(np.float64).eps) == (0.0, 0.0)
+    G[1, 1], G[0, 1], G[1, 0] = 1.0, -2.0, -2.0
+    t, u = Plane(G, np.zeros(6)).lowest(np.finfo(np.float64).eps)
+    assert np.allclose([t, u], [2.0, 0.0])

@@ -2,11 +2,13 @@
  *
  * At a model with factors E, row i is moved by phi'(w_j, h_j) of column j, where phi = z (1, 2(p - z e)), z = x - mean,
  * p = E'z and e is row j of E. In a group that every row has, phi = x (1, 2(p - z e)): its mean is no part of the model.
- * Rows without an entry have z = -mean, and phi is about -mean (1, 2p) there. Given what the other columns leave open in its rows, a column has
+ * Rows without an entry have z = -mean, and phi is about -mean (1, 2p) there. Given what the other columns l leave
+ * open in its rows, a column has
  *
- *     S_j^-1 = ridge + sum_i phi phi' / (1 / weight_i + sum_l c_il), l other columns, c_il = phi' S_l phi / (1 - phi' S_l phi / around_il)
+ *     S_j^-1 = ridge + sum_i phi phi' / around_ij, around_ij = 1 / weight_i + sum of c_il over l other than j,
+ *     c_il = phi' S_l phi / (1 - phi' S_l phi / around_il)
  *
- * where c_il leaves out what row i itself says about column l, and around_il is the denominator of the sum for l.
+ * where c_il leaves out what row i itself says about column l.
  */
 
 /* Entries of a column, eight at a time: phi, and what is known around the column in each row. */

@@ -40,15 +40,20 @@ class Plane(NamedTuple):
         z = _terms(t, u)
         return float(z @ self.G @ z)
 
-    def lowest(self) -> tuple[float, float]:
-        """Return (t, u) of the minimum that Newton's method finds from where the sweep ended."""
+    def lowest(self, eps: float = 0.0) -> tuple[float, float]:
+        """Return (t, u) of the minimum that Newton's method finds from where the sweep ended.
+
+        A step that changes errors by no more than their rounding `eps` has no direction to go in.
+        """
         place, value = np.zeros(2), self.at(0.0, 0.0)
+        moves = np.diagonal(self.G)[1:3] > eps**2 * self.G[0, 0]
         for _ in range(STEPS):
             t, u = place
             z, slopes = _terms(t, u), np.array([[0, 1, 0, 2 * t, u, 0], [0, 0, 1, 0, t, 2 * u]])
             pull = self.G @ z
             g, H = 2 * slopes @ pull, 2 * slopes @ self.G @ slopes.T
             H += 2 * np.array([[2 * pull[3], pull[4]], [pull[4], 2 * pull[5]]])
+            g, H = g * moves, H * np.outer(moves, moves)
             values, vectors = np.linalg.eigh(H)
             size = np.maximum(np.abs(values), 1e-12 * np.abs(values).max())
             if not size.min() > 0:
@@ -134,7 +139,7 @@ class TrailingTable(ColumnTable):
         self.run("run_sweep")
         self.walks += 1
         plane = self.plane()
-        t, u = plane.lowest()
+        t, u = plane.lowest(float(np.finfo(self.factors.dtype).eps))
         self.move(plane, t, u)
         return plane.at(t, u)
 

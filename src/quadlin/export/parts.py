@@ -181,7 +181,11 @@ def check_uncertainty(law: Uncertainty, units: Units) -> None:
         require(spread.triangles.shape[1] == len(np.tril_indices(k + 1)[0]), "the covariances")
         positive = (spread.triangles[:, diagonal] >= 0).all() and spread.of_c >= 0
         require(bool(positive), "the covariances")
-        arrays = [spread.E, spread.triangles]
+        group = spread.group
+        numbered = group.dtype.kind == "i" and ((group >= -1) & (group < len(group))).all()
+        require(bool(numbered), "the groups of the covariances")
+        with np.errstate(over="ignore"):
+            arrays = [spread.E**2, spread.triangles]
     else:
         arrays = [to_numpy(a) for a in (spread.E, spread.H, spread.w, spread.c)]
     small = all(np.max(np.abs(a), initial=0.0) <= LARGEST_STEP for a in arrays)

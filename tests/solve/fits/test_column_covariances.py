@@ -20,6 +20,7 @@ from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.lowrank import column_descent
 from quadlin.solve.lowrank.column_rows import ColumnFit
 from quadlin.solve.lowrank.types import Options, Problem
+from quadlin.storage.tensor_file import FileFormatError, read_tensors, write_tensors
 
 pytestmark = pytest.mark.skipif(library.library() is None, reason="there is no compiled kernel")
 
@@ -240,6 +241,38 @@ def test_they_survive_a_file(wide, tmp_path):
     np.testing.assert_array_equal(
         again.predict(X[:50], return_std=True)[1], machine.predict(X[:50], return_std=True)[1]
     )
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("group", lambda a: np.full_like(a, 2**40)),
+        ("group", lambda a: np.full_like(a, -2)),
+        ("group", lambda a: a.astype(float)),
+        ("triangles", lambda a: -1 - np.abs(a)),
+        ("triangles", lambda a: a[:, :-1].copy()),
+        ("triangles", lambda a: np.full_like(a, 1e200)),
+        ("E", lambda a: np.full_like(a, 1e60)),
+    ],
+)
+def test_forged_covariances_are_refused(wide, tmp_path, part, change):
+    path, name = tmp_path / "model.safetensors", f"uncertainty.spread.{part}"
+    save(wide[0], path)
+    arrays, header = read_tensors(path)
+    write_tensors(path, {**arrays, name: change(arrays[name])}, header)
+    with pytest.raises(FileFormatError):
+        load(path)
+
+
+def test_rows_without_entries_have_the_error_of_their_mean():
+    y = np.random.default_rng(0).standard_normal(50)
+    machine = FactorizationMachineRegressor(
+        2, alpha=3.0, pairs=None, uncertainty=True, random_state=0
+    )
+    machine.fit(csr_array((50, 600)), y)
+    assert not machine.coef_std_.any()
+    _, spread = machine.predict(csr_array((2, 600)), return_std=True)
+    np.testing.assert_allclose(spread, y.std(ddof=1) * np.sqrt(1 + 1 / 50))
 
 
 def test_the_summary_says_what_they_are(wide):

@@ -229,10 +229,13 @@ def column_law(problem: Problem, model: Model, fields: Fields) -> ColumnLaw:
 
 
 def come_together(columns: ColumnFit, rng: np.random.Generator) -> float:
-    """Return how many more other columns two rows share if they share one, of random pairs of rows.
+    """Return how many more other columns two rows share, on average, if they share a column.
 
-    It is about zero if columns are independent, and one if each is there twice.
+    This is estimated from random pairs of rows. It is about zero if columns are independent, and
+    one if each column is there twice.
     """
+    if not columns.X.nnz:
+        return 0.0
     starts, rows = columns.table.starts, columns.table.rows
     ones = csr_array(
         (np.ones(columns.X.nnz, np.int32), columns.X.indices, columns.X.indptr), columns.X.shape
