@@ -22,7 +22,9 @@ from quadlin.solve.lowrank.column_rows import ColumnFit
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.storage.tensor_file import FileFormatError, read_tensors, write_tensors
 
-pytestmark = pytest.mark.skipif(library.library() is None, reason="there is no compiled kernel")
+pytestmark = pytest.mark.skipif(
+    not library.takes(np.dtype(np.float64)), reason="there is no compiled kernel"
+)
 
 
 def rows_of(n, d, per_row, seed, fields=False, strength=1.0, noise=1.0):
@@ -270,6 +272,7 @@ def test_rows_without_entries_have_the_error_of_their_mean():
         2, alpha=3.0, pairs=None, uncertainty=True, random_state=0
     )
     machine.fit(csr_array((50, 600)), y)
+    assert machine.fitted_.law.by_columns
     assert not machine.coef_std_.any()
     _, spread = machine.predict(csr_array((2, 600)), return_std=True)
     np.testing.assert_allclose(spread, y.std(ddof=1) * np.sqrt(1 + 1 / 50))

@@ -308,3 +308,14 @@ def test_conjugate_gradients_stop_at_the_first_iterate_that_gains_enough():
         assert met
         assert len(products) == count
         assert 2 * b @ x - x @ A @ x == pytest.approx(gain)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_slow_end_at_the_level_of_the_noise_is_no_wrong_optimum(seed, monkeypatch):
+    # The rank is three times too high, so that directions of the noise compete for a place in M.
+    data = make_second_order(1600, 40, rank=2, noise=1.0, random_state=seed)
+    model = SecondOrderRegressor(6, alpha=0.0, pairs=None, random_state=0).fit(data.X, data.y)
+    assert model.history_[-1].passes <= 100  # 67 were measured, and 210 with searches
+    monkeypatch.setattr(polish, "final_error", lambda *_: 0.0)
+    other = SecondOrderRegressor(6, alpha=0.0, pairs=None, random_state=0).fit(data.X, data.y)
+    assert model.history_[-1].loss < 1.001 * other.history_[-1].loss
