@@ -34,10 +34,12 @@ def test_the_command_that_check_suggests_suits_the_target(tmp_path, capsys):
     table["clicked"] = (rng.uniform(size=400) < 0.02).astype(int)  # its kurtosis is that of 0/1
     table["heavy"] = rng.standard_t(1.2, size=400) + table.a
     table["plain"] = table.a * table.b + rng.normal(size=400)
+    table["typo"] = np.where(table.index == 7, 1e9, table.plain)  # no second value beside one
     table["name"] = np.where(table.a > 0, "up", "down")
     table.to_csv(tmp_path / "t.csv", index=False)
-    targets = ["clicked", "heavy", "plain", "name"]
     expected = {"clicked": "--classify", "heavy": "--loss huber", "plain": "", "name": ""}
+    expected["typo"] = "--loss huber"
+    targets = list(expected)
     for target in targets:
         others = ",".join(name for name in targets if name != target)
         given = ["--target", target, "--exclude", others, "--json"]

@@ -133,6 +133,24 @@ def test_tau_is_zero_for_two_values_only(q):
     assert m.tau[0] < 1e-6 * m.phi[0]
 
 
+@given(
+    seed=st.integers(0, 99),
+    share=st.floats(0.001, 0.999),
+    shift=st.sampled_from([0.0, 1.0, -1e3, 1e8]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+def test_two_values_are_told_from_one_that_dwarfs_the_others(seed, share, shift, dtype):
+    rng = np.random.default_rng(seed)
+    x = (rng.uniform(size=(1000, 1)) < share).astype(dtype)
+    x[:2] = [[0], [1]]
+    two = x * dtype(64) + dtype(shift)  # 64 is not lost beside 1e8 in float32
+    assert (Moments.of(two[:300]) + Moments.of(two[300:])).has_two_values.all()
+    many = rng.standard_normal((1000, 1))
+    for size in (1e3, 1e6, 1e12):
+        many[7] = -size
+        assert not Moments.of(many).has_two_values.any()
+
+
 def test_the_moments_of_known_distributions():
     # 200,000 draws: the standard error of φ is at most √(E z⁸/n) ≈ .03 for these.
     rng = np.random.default_rng(0)

@@ -234,7 +234,7 @@ def _model_options(source: Source, summary: TableSummary) -> dict[str, Any]:
         return {}  # they are classified as they are
     if is_zero_or_one(target):
         return {"classify": True}
-    return {"loss": "huber"} if target.phi[0] > HEAVY and not target.two_valued[0] else {}
+    return {"loss": "huber"} if target.phi[0] > HEAVY and not target.has_two_values[0] else {}
 
 
 def _text(head: str, lines: list[Finding], command: str) -> list[str]:

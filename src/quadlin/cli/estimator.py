@@ -75,6 +75,7 @@ def make_estimator(
     params = {
         **asdict(model),
         "alpha": _alpha(model.alpha),
+        "rarity": None if model.rarity == "none" else model.rarity,
         "pairs": _pairs_in(model.pairs, [*source.names, *text_columns(source.encoder)]),
         "hierarchy": hierarchy_of(model.hierarchy),
         "uncertainty": "robust" if model.robust_errors else model.uncertainty,

@@ -164,12 +164,12 @@ def _target(source: Source, summary: TableSummary) -> list[Finding]:
         classes = f"{len(source.labels)} classes ({listed(source.labels)})"
         text = f"has {classes}, so fit trains a classifier."
         return [Finding("note", "target", text)]
-    if source.boolean_target and bool(target.two_valued[0]):
+    if source.boolean_target and bool(target.has_two_values[0]):
         return [Finding("note", "target", "is True or False, so fit trains a classifier.")]
     if not bool(target.varies(np.float64)[0]):
         text = f"is {number(float(target.mean[0]))} in every row: there is nothing to learn."
         return [Finding("warning", "target", text)]
-    if bool(target.two_valued[0]):
+    if bool(target.has_two_values[0]):
         text = (
             "takes two values, which the model fits as numbers, by least squares. For "
             "probabilities, use --classify."

@@ -100,7 +100,7 @@ def report_classes(
 def is_zero_or_one(target: Moments) -> bool:
     """Tell whether a target takes the values 0 and 1 only: then its variance is μ(1 − μ)."""
     mean, var = float(target.mean[0]), float(target.var[0])
-    return bool(target.two_valued[0]) and isclose(var, mean * (1 - mean), rel_tol=1e-9)
+    return bool(target.has_two_values[0]) and isclose(var, mean * (1 - mean), rel_tol=1e-9)
 
 
 def _about(model: Any, source: Source, output: Path, passes: int, seconds: float) -> dict[str, Any]:

@@ -131,6 +131,8 @@ class ModelOptions:
     """Rank of M; auto chooses the rank of largest evidence."""
     alpha: str = "auto"
     """Ridge penalty, or two separated by a comma for w and for M; auto chooses both."""
+    rarity: float | Literal["auto", "none"] = "auto"
+    """How much more rare columns shrink than common ones, from 0 to 1; auto chooses it."""
     diagonal: Literal["auto", "free", "zero"] = "auto"
     """Squares: auto models those that can be estimated; zero is a factorization machine."""
     loss: Literal["squared", "huber", "poisson"] = "squared"

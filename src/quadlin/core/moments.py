@@ -20,6 +20,7 @@ from quadlin.core.rows import Rows
 
 TAU_FREE = 0.05  # below this τ, the diagonal of M can hardly be told from w
 WIDE = 10_000  # columns from which on the kernel joins moments: numpy makes 30 arrays as long
+EXACTLY, ROUNDING = 1e-9, 1e-14  # of a variance of two values, and of the values themselves
 TWO_VALUED = 1e-6  # τ/φ of a two-valued feature is zero up to rounding
 
 
@@ -130,6 +131,20 @@ class Moments:
     def two_valued(self) -> Array:
         """Tell which features take two values, so that their squares are linear in them."""
         return (self.tau <= TWO_VALUED * self.phi) & (self.var > 0)
+
+    @cached_property
+    def has_two_values(self) -> Array:
+        """Tell which features take exactly two values: one that dwarfs all others is no second.
+
+        The variance is at most (highest − mean)(mean − lowest), and that only with two values.
+        """
+        if self.low is None or self.high is None:
+            return self.two_valued
+        xp = namespace(self.var)
+        low, high = (xp.astype(v, xp.float64) for v in (self.low, self.high))
+        rounding = ROUNDING * (xp.abs(low) + xp.abs(high)) * (high - low)
+        rest = (high - self.mean) * (self.mean - low) - self.var
+        return self.two_valued & (rest <= EXACTLY * self.var + rounding)
 
 
 def _of_pieces(X: Array, weight: Array | None) -> Moments:

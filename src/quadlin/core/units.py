@@ -125,6 +125,15 @@ def watchful_scale(units: Units) -> Array:
     return xp.where(units.scale == 0, 1 / xp.clip(xp.abs(units.mean), min=1), units.scale)
 
 
+def spread_of(features: Moments, varies: Array) -> Array:
+    """Return 1/√(φ + 3): the standard deviation of a two-valued column whose values differ by 1.
+
+    For any column, it is small if the column has the same value in most rows.
+    """
+    xp = namespace(features.mean)
+    return 1 / xp.sqrt(xp.where(varies, features.phi, 1.0) + 3)
+
+
 def units_of(
     features: Moments,
     free: Array,
@@ -132,6 +141,7 @@ def units_of(
     dtype: Any,
     one_hot: Array | None = None,
     tied: bool = False,
+    rarity: float | None = None,
 ) -> Units:
     """Make units from the moments of the features and those of the target.
 
@@ -149,9 +159,12 @@ def units_of(
     rest = (features.mean - xp.astype(xp.astype(features.mean, dtype), xp.float64)) / sd
     rest = xp.where(varies & (xp.abs(rest) > OFF_CENTRE), rest, 0.0)
     # The standard deviation of a two-valued column, in units of the distance of its values.
-    rare = features.two_valued & varies
-    spread = 1 / xp.sqrt(xp.where(rare, features.phi, 1.0) + 3)
-    penalty_scale = xp.where(rare, xp.sqrt(xp.clip(RARE / spread, min=1.0)), 1.0)
+    spread = spread_of(features, varies)
+    if rarity is None:
+        rare = features.two_valued & varies
+        penalty_scale = xp.where(rare, xp.sqrt(xp.clip(RARE / spread, min=1.0)), 1.0)
+    else:
+        penalty_scale = (2 * spread) ** -rarity
     if one_hot is not None:
         penalty_scale = xp.where(one_hot, 1 / xp.sqrt(sd), penalty_scale)
 
@@ -185,6 +198,7 @@ class UnitsMaker:
     fit_linear: bool = True
     labels: bool = False  # whether targets are labels 0 and 1, and predictions their log-odds
     counts: bool = False  # whether predictions are the logarithms of the means of targets
+    rarity: float | None = None  # p of ρ = (2v)⁻ᵖ, v the spread of a column; None: see `units_of`
 
     def __call__(self, features: Moments, target: Moments) -> Units:
         """Return the units for rows of these moments."""
@@ -200,6 +214,7 @@ class UnitsMaker:
             self.dtype,
             self._one_hot(features),
             not (self.fit_linear and self.fit_intercept),
+            self.rarity,
         )
 
     def _one_hot(self, moments: Moments) -> Array | None:

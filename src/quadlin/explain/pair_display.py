@@ -157,7 +157,7 @@ def validated_path(estimator: Any, X: Any, y: Any, cv: Any, steps: int) -> list[
 def _path(chosen: Any, rows: list[Any], steps: int) -> Iterator[Any]:
     """Yield models with the first 0, 1, … `steps` pairs of one; the last again if it has fewer."""
     pairs = [] if chosen.pairs_ is None else chosen.pairs_.pairs
-    fixed = {"rank": chosen.rank_, "alpha": chosen.alpha_}
+    fixed = {"rank": chosen.rank_, "alpha": chosen.alpha_, "rarity": chosen.rarity_}
     model = chosen
     for step in range(steps + 1):
         first = [(p.first, p.second) for p in pairs if p.order <= step]

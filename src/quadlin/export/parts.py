@@ -36,6 +36,7 @@ ADDED_PARAMS = {
     "missing",
     "multi_hot",
     "pairs",
+    "rarity",
 }
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from quadlin.core.arrays import Array
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive
-from quadlin.core.moments import Moments, moments_of, survey
+from quadlin.core.moments import Moments, Survey, moments_of
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.choice import fit_choosing
@@ -37,13 +37,14 @@ class PairPending(Additive):
     loss: float = 0.0  # Σω · loss of these rows before they are learned from
 
 
-def first_with_pairs(rows: Rows, plan: Plan, request: PairRequest) -> tuple[FitState, Options]:
+def first_with_pairs(
+    rows: Rows, plan: Plan, request: PairRequest, surveyed: Survey
+) -> tuple[FitState, Options]:
     """Fit the rows of a first batch, with pairs if they show any; also return the options.
 
     If all parameters fit into a matrix, the state has a regression that continues with the pairs.
     Otherwise later steps continue with M as a whole.
     """
-    surveyed = rows.reduce(survey)
     if plan.options.loss == "logistic":
         labels = LabelPairs(plan, request, rows, surveyed).fitted(constant=False)
         return _begun(labels.state, labels.options, plan)

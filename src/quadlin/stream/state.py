@@ -106,7 +106,7 @@ def check_state(state: StreamState, d: int, fields: Sequence[np.ndarray]) -> Non
     require(least <= gathered < state.goal, "the number of rows of the incomplete batch")
     require(not len(state.make_units.fields), "the fields of a state")
     for options in (state.options, state.chosen or state.options):
-        _check_choices(options, state.make_units.diagonal, d)
+        _check_choices(options, state.make_units, d)
     if state.verdict is not None:
         require(min(state.verdict.model, state.verdict.constant) >= 0, "the verdict of new rows")
     for each in states:
@@ -190,7 +190,8 @@ def _check_start(state: StreamState) -> None:
         require(state.pending is None or not counting, "the sums of the incomplete batch")
 
 
-def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> None:
+def _check_choices(options: Options, maker: UnitsMaker, d: int) -> None:
+    diagonal, rarity = maker.diagonal, maker.rarity
     require(options.loss in ("squared", *LINKED), "the loss")
     require(options.step in ("guarded", "plain"), "the step")
     require(options.whiten in ("auto", "full", "lowrank", "none"), "the whitening")
@@ -199,6 +200,7 @@ def _check_choices(options: Options, diagonal: str | Sequence[bool], d: int) -> 
     words = ("auto", "free", "zero")
     good = diagonal in words if isinstance(diagonal, str) else len(diagonal) == d
     require(good, "the choice of the diagonal")
+    require(rarity is None or 0 <= rarity <= 1, "the penalties of rare columns")
 
 
 def _check_fit(state: FitState) -> None:

@@ -12,9 +12,10 @@ import numpy as np
 
 from quadlin.core.arrays import Array
 from quadlin.core.chunks import Chunk
-from quadlin.core.moments import Tally
+from quadlin.core.moments import Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.solve.choose.choice import fit_choosing
+from quadlin.solve.choose.rarity import with_rarity
 from quadlin.solve.composite.pair_stage import FEWEST_ROWS
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic_choice import fit_logistic
@@ -204,10 +205,13 @@ class Stream(Beginning):
 
     def _first_fit(self, rows: Rows) -> tuple[FitState, Options]:
         plan = Plan(self.options, self.make_units, self.seed, self.automatic)
+        surveyed = rows.reduce(survey)
+        plan = with_rarity(rows, plan, surveyed)
+        self.make_units = plan.make_units
         if self.pairs is not None:
-            return first_with_pairs(rows, plan, self.pairs)
+            return first_with_pairs(rows, plan, self.pairs, surveyed)
         fit = fit_logistic if self.options.loss == "logistic" else fit_choosing
-        return fit(rows, plan)
+        return fit(rows, plan, surveyed=surveyed)
 
     def _shown(self, learned: FitState) -> FitState:
         """Return the learned state, as far as new rows confirm it.

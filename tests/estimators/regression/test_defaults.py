@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.linear_model import RidgeCV
 
 from quadlin import (
@@ -292,12 +293,26 @@ def test_extreme_values_are_noticed():
     y[:3] += 1e4
     with pytest.warns(UserWarning, match=r"extreme targets.*loss=\"huber\""):
         SecondOrderRegressor(random_state=0).fit(X, y)
-    X[7, 3] = 1e3
-    with pytest.warns(UserWarning, match="extreme values in x3"):
-        SecondOrderRegressor(random_state=0).fit(X, data.y)
+    for typing_error in (1e3, 1e6, -1e12):  # beside the last, all other values are the same
+        X[7, 3] = typing_error
+        with pytest.warns(UserWarning, match="extreme values in x3"):
+            SecondOrderRegressor(random_state=0).fit(X, data.y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         SecondOrderRegressor(random_state=0).fit(data.X, data.y)
+
+
+def test_rare_words_are_not_extreme_values_but_typing_errors_are():
+    rng = np.random.default_rng(0)
+    X = rng.poisson(np.geomspace(0.005, 0.5, 30), (600, 30)).astype(float)
+    X[5, 0] = 3.0  # a rare word three times in one text
+    y = X[:, -1] + rng.standard_normal(600)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SecondOrderRegressor(rank=0).fit(csr_array(X), y)
+    X[5, 3] = 3000.0
+    with pytest.warns(UserWarning, match="extreme values in x3, and"):
+        SecondOrderRegressor(rank=0).fit(csr_array(X), y)
 
 
 def degenerate(rng, kind, n, d):

@@ -65,6 +65,18 @@ def test_stored_entries_of_sparse_rows_are_held_and_zeros_stay(recwarn):
     assert model.extrapolates(csr_array(rows)).tolist() == [False, True, False]
 
 
+def test_words_that_only_new_texts_have_are_no_reason_for_a_warning(recwarn):
+    X = np.random.default_rng(0).poisson(0.5, (300, 6)).astype(float)
+    X[:, 4] = 0
+    for rows in (X, csr_array(X)):
+        model = SecondOrderRegressor(rank=1, alpha=1.0, random_state=0).fit(rows, DATA.y[:300])
+        new = X[:3].copy()
+        new[1, 4] = 2.0
+        np.testing.assert_allclose(model.predict(csr_array(new)), model.predict(X[:3]))
+        assert model.extrapolates(new).tolist() == [False, True, False]  # it is new nevertheless
+    assert not recwarn.list
+
+
 def test_a_stream_widens_its_range_as_rows_come(recwarn):
     model = SecondOrderRegressor(rank=1, alpha=0.0, batch_size=50, random_state=0)
     model.partial_fit(DATA.X, DATA.y)

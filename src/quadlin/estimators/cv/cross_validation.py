@@ -11,6 +11,7 @@ from typing import Any, Self
 from quadlin.core.arrays import unflagged
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Serial
+from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.data.columns.names import Name
@@ -24,9 +25,10 @@ from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.regression.tasks import is_sparse, request_of, task_of
 from quadlin.estimators.rows.columns import Columns, checked
 from quadlin.estimators.rows.parameters import check_options, is_auto
+from quadlin.solve.choose.rarity import with_rarity
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.lowrank.exact import Alpha
-from quadlin.solve.lowrank.types import Status
+from quadlin.solve.lowrank.types import Automatic, Status
 from quadlin.solve.pairs.pair_search import MOST_PAIRS
 
 SEARCH_PARAMS = "ranks", "alphas", "cv", "scoring"  # that the estimator itself lacks
@@ -73,6 +75,9 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         best low rank, near the best penalties without them.
     hierarchy : {None, "weak", "strong"}, default=None
         As for :class:`SecondOrderRegressor`.
+    rarity : "auto", None or float from 0 to 1, default="auto"
+        As for :class:`SecondOrderRegressor`; "auto" chooses on all rows, before they are divided
+        into folds.
     diagonal, fields, categorical_features, multi_hot, missing, fit_linear, fit_intercept, \
     psd, whiten, max_iter, tol, extrapolation, uncertainty, random_state
         As for :class:`SecondOrderRegressor`. `random_state` also shuffles the rows; with None the
@@ -127,6 +132,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         *,
         scoring: Any = None,
         diagonal: str | Sequence[bool] = "auto",
+        rarity: float | str | None = "auto",
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
@@ -149,6 +155,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.cv = cv
         self.scoring = scoring
         self.diagonal = diagonal
+        self.rarity = rarity
         self.loss = loss
         self.fields = fields
         self.categorical_features = categorical_features
@@ -232,7 +239,10 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
             seed, journal = journaled
             rows = Rows(Serial(table), journal)
             task = task_of(self, rows, table, columns, seed)
-            task, pairs = replace(task, pairs=None), self._request(columns, table)
+            chosen = Automatic(rarity=is_auto(self.rarity) and not task.robust)
+            task = replace(task, pairs=None, automatic=chosen)
+            task = with_rarity(rows, task, rows.reduce(survey)) if chosen.rarity else task
+            pairs = self._request(columns, table)
             folds = splits(self.cv, (X, y), chunk, rows, groups, seed)
             judged, judged_rows = judged_rows_of(task, chunk, rows)
             scores = CVScores(task, judged, judged_rows, (X, y), folds, self.scoring, params)

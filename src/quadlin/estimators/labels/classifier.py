@@ -39,8 +39,8 @@ class SecondOrderClassifier(LogisticModel):
         linear model, all products, or a constant. With more than 1,500 parameters, or with an
         explicit `alpha`, ranks are compared by how well least-squares fits predict a held-out fifth
         of the rows.
-    diagonal, fields, categorical_features, multi_hot, missing, fit_linear, fit_intercept, \
-    psd, whiten, extrapolation
+    diagonal, rarity, fields, categorical_features, multi_hot, missing, fit_linear, \
+    fit_intercept, psd, whiten, extrapolation
         As for :class:`SecondOrderRegressor`.
     alpha : "auto", float or (float, float), default="auto"
         Ridge penalty, one number for w and M or one for each: 1/C of scikit-learn's
@@ -84,8 +84,9 @@ class SecondOrderClassifier(LogisticModel):
     ----------
     classes_ : array (n_classes,)
         The labels, sorted.
-    coef_, intercept_, components_, eigenvalues_, rank_, alpha_, has_diagonal_, interactions_, \
-    moments_, target_moments_, history_, n_iter_, n_samples_seen_, encoder_, fill_, fitted_
+    coef_, intercept_, components_, eigenvalues_, rank_, alpha_, rarity_, has_diagonal_, \
+    interactions_, moments_, target_moments_, history_, n_iter_, n_samples_seen_, encoder_, \
+    fill_, fitted_
         As for :class:`SecondOrderRegressor`, on the scale of the log-odds of `classes_[1]`. With
         more than two classes each class has its own: ``one_vs_rest(label).coef_``. The loss in
         `history_` is the log-loss plus half the penalty per row.
@@ -137,6 +138,7 @@ class SecondOrderClassifier(LogisticModel):
         *,
         diagonal: str | Sequence[bool] = "auto",
         alpha: float | tuple[float, float] | str = "auto",
+        rarity: float | str | None = "auto",
         class_weight: Mapping[Any, float] | str | None = None,
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
@@ -160,6 +162,7 @@ class SecondOrderClassifier(LogisticModel):
         self.rank = rank
         self.diagonal = diagonal
         self.alpha = alpha
+        self.rarity = rarity
         self.class_weight = class_weight
         self.fields = fields
         self.categorical_features = categorical_features

@@ -8,7 +8,7 @@ import numpy as np
 from quadlin.core.arrays import Array, moved, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import each_warning_once
-from quadlin.core.moments import Moments, Survey
+from quadlin.core.moments import Moments, Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.estimators.labels.class_choice import joint_or_apart
@@ -27,6 +27,7 @@ from quadlin.estimators.rows.labels import (
     fitted_classes,
     labels_in,
 )
+from quadlin.solve.choose.rarity import with_rarity
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import LogisticFit
 from quadlin.solve.lowrank.types import FIXED, Status
@@ -70,7 +71,11 @@ class LogisticModel(StreamingLabels):
         codes = np.searchsorted(values, np.concatenate(rows.collect(_targets)))
         like = source.y if isinstance(source, MemorySource) else np.empty(0)
         weight = None if factors is None else moved(factors[codes], like)
-        weighted = ClassRows(task, rows if weight is None else rows.reweighted(weight), codes, like)
+        of_all = rows if weight is None else rows.reweighted(weight)
+        if len(classes) > 2 and task.automatic.rarity:  # all classes have the same penalties
+            task = with_rarity(of_all, task, of_all.reduce(survey))
+            job = replace(job, task=task)
+        weighted = ClassRows(task, of_all, codes, like)
         parts: list[Fitted] = []
         for label in fitted_classes(len(classes)):
             against_rest = weighted.against_rest(label)

@@ -25,9 +25,9 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
 
     Parameters
     ----------
-    rank, alpha, loss, fields, categorical_features, multi_hot, missing, pairs, hierarchy, \
-    fit_linear, fit_intercept, psd, whiten, polish, step, max_iter, tol, batch_size, max_memory, \
-    extrapolation, uncertainty, warm_start, random_state
+    rank, alpha, rarity, loss, fields, categorical_features, multi_hot, missing, pairs, \
+    hierarchy, fit_linear, fit_intercept, psd, whiten, polish, step, max_iter, tol, \
+    batch_size, max_memory, extrapolation, uncertainty, warm_start, random_state
         As for :class:`SecondOrderRegressor`, with no squares among the pairs; for rows of one-hot
         fields see the notes.
     draws : int or None, default=None
@@ -115,6 +115,7 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
         rank: int | str = "auto",
         *,
         alpha: float | tuple[float, float] | str = "auto",
+        rarity: float | str | None = "auto",
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
@@ -140,6 +141,7 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     ) -> None:
         self.rank = rank
         self.alpha = alpha
+        self.rarity = rarity
         self.loss = loss
         self.fields = fields
         self.categorical_features = categorical_features

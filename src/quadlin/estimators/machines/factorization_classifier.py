@@ -86,7 +86,7 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
 
     Parameters
     ----------
-    rank, alpha, class_weight, fields, categorical_features, multi_hot, missing, pairs, \
+    rank, alpha, rarity, class_weight, fields, categorical_features, multi_hot, missing, pairs, \
     hierarchy, fit_linear, fit_intercept, psd, whiten, max_iter, tol, batch_size, \
     max_memory, extrapolation, uncertainty, warm_start, random_state
         As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
@@ -138,6 +138,7 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
         rank: int | str = "auto",
         *,
         alpha: float | tuple[float, float] | str = "auto",
+        rarity: float | str | None = "auto",
         class_weight: Mapping[Any, float] | str | None = None,
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
@@ -161,6 +162,7 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
     ) -> None:
         self.rank = rank
         self.alpha = alpha
+        self.rarity = rarity
         self.class_weight = class_weight
         self.fields = fields
         self.categorical_features = categorical_features

@@ -147,6 +147,11 @@ class FittedAttributes:
         return self._fitted("alpha_").options.alpha
 
     @property
+    def rarity_(self) -> float | None:
+        """Return how much more rare columns were shrunk than common ones, given or chosen."""
+        return self._fitted("rarity_").rarity
+
+    @property
     def history_(self) -> tuple[Record, ...]:
         """Return the loss after each step."""
         return self._fitted("history_").state.history

@@ -89,6 +89,12 @@ class Fitted:
         return self.learned.chosen
 
     @property
+    def rarity(self) -> float | None:
+        """Return how much more rare columns were shrunk than common ones."""
+        learned = self.learned
+        return (learned if isinstance(learned, Stream) else learned.task).make_units.rarity
+
+    @property
     def n_rows(self) -> int:
         """Return the number of rows that were learned from."""
         return self.learned.tally.counting

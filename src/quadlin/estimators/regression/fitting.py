@@ -19,6 +19,7 @@ from quadlin.estimators.rows.input_errors import check_survey
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.choose.linear_choice import leaves_mean
+from quadlin.solve.choose.rarity import with_rarity
 from quadlin.solve.fits.fit_state import FitState, fit_table, with_row_count
 from quadlin.solve.fits.missing_values import with_gaps
 from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
@@ -54,7 +55,10 @@ def fit(task: Task, rows: Rows, warm: FitState | None, on_step: OnStep | None = 
     """Fit rows that can be read many times."""
     surveyed = rows.reduce(survey)
     dtype, names = task.make_units.dtype, task.make_units.names
-    check_survey(surveyed, dtype, names, task.options, task.robust)
+    entries, size = rows.engine.source.entries, surveyed.tally.rows * len(names)
+    sparse = entries is not None and entries < size / 2
+    check_survey(surveyed, dtype, names, task.options, task.robust, sparse)
+    task = with_rarity(rows, task, surveyed)
     hook = None
     if on_step is not None:
 

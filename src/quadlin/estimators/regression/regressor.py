@@ -53,6 +53,14 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         0.1, is multiplied by 1/√(standard deviation), so that rare levels shrink more. "auto"
         chooses the penalties of largest evidence, which are 0 without noise; see `alpha_`. With
         ``polish=False`` there is no penalty. A stream is penalised in its first batch.
+    rarity : "auto", None or float from 0 to 1, default="auto"
+        How much more rare columns shrink than common ones: those with the same value in most rows,
+        such as the words of a text. A number p multiplies the penalty of each column outside fields
+        by (2v)^(−2p), where v = 1/√(kurtosis + 3) is the standard deviation of a 0/1 column, and
+        about that in counts: 0 is the ridge on standardised columns, 1 nearly that on raw counts.
+        None is the rule of `alpha`. "auto" chooses None, 0.5 or 1 by the evidence of ridge
+        regression on up to 800 rows if ``alpha="auto"`` (except with ``loss="huber"``), and is None
+        if `alpha` is given; see `rarity_`.
     loss : {"squared", "huber", "poisson"}, default="squared"
         "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count linearly,
         not quadratically. It takes as long as a few fits. Streams minimise squared errors.
@@ -180,6 +188,9 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         more than 512 parameters, continues with M as a whole, and this attribute is None.
     alpha_ : (float, float)
         The penalties of w and of M.
+    rarity_ : float or None
+        The `rarity` that was given or chosen. To fit again with the same penalties, give it
+        together with `alpha_`.
     has_diagonal_ : array of bool (n_features,)
         Which features have a diagonal entry in M; the others' entries are left out of the low-rank
         part.
@@ -271,6 +282,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         *,
         diagonal: str | Sequence[bool] = "auto",
         alpha: float | tuple[float, float] | str = "auto",
+        rarity: float | str | None = "auto",
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
@@ -296,6 +308,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         self.rank = rank
         self.diagonal = diagonal
         self.alpha = alpha
+        self.rarity = rarity
         self.loss = loss
         self.fields = fields
         self.categorical_features = categorical_features

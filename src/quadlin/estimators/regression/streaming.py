@@ -49,6 +49,7 @@ class Streaming(Predicting):
 
     rank: Any  # parameters, which subclasses name
     alpha: Any
+    rarity: Any
     fields: Any
     loss: Any
     pairs: Any
@@ -171,6 +172,8 @@ class Streaming(Predicting):
         changed["alpha"] = changed["alpha"] and not is_auto(self.alpha)
         if is_asked_for(self.pairs) and stream.pairs is not None:
             changed["pairs"] = request_of(self, fitted.columns, True) != stream.pairs
+        if not is_auto(self.rarity):
+            changed["rarity"] = maker.rarity != stream.make_units.rarity
         changed["diagonal"] = list(maker.diagonal) != list(stream.make_units.diagonal)
         if not isinstance(self.fields, str) and fitted.columns.encoder is None:
             given = given_fields(self.fields, fitted.names)

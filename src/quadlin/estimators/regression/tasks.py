@@ -171,7 +171,7 @@ def task_of(
         options_of(estimator, d),
         units_maker_of(estimator, names, dtype, fields),
         seed,
-        Automatic(is_auto(estimator.rank), is_auto(estimator.alpha)),
+        automatic_of(estimator),
         columns=columns,
         batch_size=estimator.batch_size,
         max_memory=estimator.max_memory,
@@ -179,6 +179,12 @@ def task_of(
         uncertainty=estimator.uncertainty,
         pairs=request_of(estimator, columns, is_sparse(source)),
     )
+
+
+def automatic_of(estimator: Any) -> Automatic:
+    """Return what an estimator leaves to the rows."""
+    rank, alpha, rarity = (is_auto(v) for v in (estimator.rank, estimator.alpha, estimator.rarity))
+    return Automatic(rank, alpha, rarity and alpha and estimator.loss != "huber")
 
 
 def options_of(estimator: Any, d: int) -> Options:
@@ -213,7 +219,8 @@ def units_maker_of(
             )
     intercept, linear = bool(estimator.fit_intercept), bool(estimator.fit_linear)
     labels, counts = estimator.loss == "logistic", estimator.loss == "poisson"
-    return UnitsMaker(diagonal, intercept, dtype, names, fields, linear, labels, counts)
+    rarity = None if is_auto(estimator.rarity) else estimator.rarity
+    return UnitsMaker(diagonal, intercept, dtype, names, fields, linear, labels, counts, rarity)
 
 
 def _fields_of(

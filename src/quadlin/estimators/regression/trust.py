@@ -25,7 +25,7 @@ class Trust:
     """The bounds of features and predictions; None where they are not limited."""
 
     features: Bounds | None = None
-    far: Bounds | None = None  # beyond these is far outside, however many rows the model had
+    far: Bounds | None = None  # beyond these is worth a warning, however many rows the model had
     predictions: tuple[float, float] | None = None
     is_exact: bool = False  # whether many rows were fitted without an error: nothing is clipped
 
@@ -73,10 +73,19 @@ def trust_of(state: FitState, options: Options, n_rows: int, may_be_exact: bool)
     bounded = not (lines or exact) and options.loss in ("squared", "huber")
     return Trust(
         trusted_range(state.features, lines, rows_per_parameter),
-        trusted_range(state.features, lines, inf),
+        _worth_a_warning(trusted_range(state.features, lines, inf)),
         trusted_predictions(state.target) if bounded else None,
         exact,
     )
+
+
+def _worth_a_warning(bounds: Bounds | None) -> Bounds | None:
+    """Leave out columns of zeros, such as words that only new texts have: they have no effect."""
+    if bounds is None:
+        return None
+    xp, (low, high) = namespace(bounds[0]), bounds
+    empty = (low == 0) & (high == 0)
+    return xp.where(empty, -inf, low), xp.where(empty, inf, high)
 
 
 @unflagged

@@ -36,10 +36,16 @@ LEAST_LABELS, FEW_LABELS, MOST_LABELS = 1e-3, 0.1, 1e9  # that rows of a stream 
 HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
 FAR = 5e5  # standard deviations: of products of such columns float64 keeps four digits
 MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
+LARGE = 100  # times the usual largest value of a column: suspicious in sparse rows
 
 
 def check_survey(
-    surveyed: Survey, dtype: Any, names: Sequence[str], options: Options, robust: bool
+    surveyed: Survey,
+    dtype: Any,
+    names: Sequence[str],
+    options: Options,
+    robust: bool,
+    sparse: bool,
 ) -> None:
     """Refuse rows that cannot be fitted, and warn of suspicious ones, by what one pass showed."""
     check_row_count(surveyed.tally.rows)
@@ -47,7 +53,7 @@ def check_survey(
     _check_counts(surveyed, options)
     _check_merged(surveyed, names)
     warn_of_target(surveyed, options)
-    _warn_of_extremes(surveyed, names, options, robust)
+    _warn_of_extremes(surveyed, names, options, robust, sparse)
     _warn_of_far_columns(surveyed, names, options)
 
 
@@ -145,17 +151,21 @@ def _check_counts(surveyed: Survey, options: Options) -> None:
 
 
 def _warn_of_extremes(
-    surveyed: Survey, names: Sequence[str], options: Options, robust: bool
+    surveyed: Survey, names: Sequence[str], options: Options, robust: bool, sparse: bool
 ) -> None:
     """Warn where a handful of rows carry the fourth moment of the target or of features.
 
-    Σz⁴ = nφ, and a row that is far from all others has z² ≈ n: so about n/φ rows carry it.
+    Σz⁴ = nφ, and a row that is far from all others has z² ≈ n: so about n/φ rows carry it. In
+    sparse rows that is normal, so a value must be large beside those of other columns, too.
     """
     n = surveyed.features.weight
     if n < MANY_ROWS:
         return
     features, target = surveyed.features, surveyed.target
-    few = to_numpy((features.phi > n / HANDFUL) & ~features.two_valued & (features.var > 0))
+    few = to_numpy((features.phi > n / HANDFUL) & ~features.has_two_values & (features.var > 0))
+    if sparse and few.any() and features.low is not None:
+        largest = np.maximum(*(np.abs(to_numpy(v)) for v in (features.low, features.high)))
+        few &= largest > LARGE * np.median(largest[largest > 0])
     extreme = [names[int(j)] for j in np.flatnonzero(few)]
     if extreme:
         warn(

@@ -63,6 +63,15 @@ def alphas(alpha: Any) -> tuple[float, float]:
     return float(pair[0]), float(pair[1])
 
 
+def check_rarity(rarity: Any) -> None:
+    """Refuse a parameter that says nothing about rare columns."""
+    if rarity is None or is_auto(rarity):
+        return
+    if not isinstance(rarity, Real) or isinstance(rarity, bool) or not 0 <= float(rarity) <= 1:
+        text = '{rarity=} must be "auto", None or a number from 0 to 1.'
+        raise ValueError(Message(text, rarity=rarity))
+
+
 def check_options(estimator: Any) -> None:
     """Refuse parameters that make no sense, and say which would."""
     check_whole(estimator, "rank", 0, auto=True)
@@ -70,6 +79,7 @@ def check_options(estimator: Any) -> None:
     check_whole(estimator, "batch_size", 2, auto=True)
     _check_memory(estimator.max_memory)
     check_tol(estimator.tol)
+    check_rarity(estimator.rarity)
     if not is_auto(estimator.alpha) and any(alphas(estimator.alpha)) and not estimator.polish:
         raise ValueError(
             Message("{alpha=} above 0 needs {polish=True}: the moment estimates have no penalty.")

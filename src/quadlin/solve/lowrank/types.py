@@ -123,10 +123,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Automatic:
-    """What is chosen from the rows: the rank, the penalties, or both."""
+    """What is chosen from the rows: the rank, the penalties, and how they grow for rare columns."""
 
     rank: bool = False
     alpha: bool = False
+    rarity: bool = False
 
 
 FIXED = Automatic()  # nothing is left to choose

@@ -1,0 +1,110 @@
+"""How much more columns are shrunk that have the same value in most rows.
+
+Words of a text, clicks and purchases are zero in most rows, some of them much more often than
+others. A ridge on standardised columns shrinks common and rare ones alike, a ridge on raw columns
+shrinks rare ones more. Which is right depends on what the columns mean, so the rows decide: the
+penalty of a column of spread v is ρ² = (2v)^(−2p), where p is the one of largest evidence in ridge
+regression on a sample of the rows. It does not depend on the units of the columns.
+"""
+
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+from scipy.linalg import eigh, svd
+from scipy.sparse import diags_array, issparse
+
+from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.chunks import Chunk
+from quadlin.core.moments import Survey
+from quadlin.core.rows import Rows
+from quadlin.core.units import RARE, Units, UnitsMaker, spread_of
+from quadlin.solve.lowrank.evidence import EXACT
+from quadlin.solve.lowrank.row_hash import counted_once
+from quadlin.solve.lowrank.sample import sample_of, stacked
+from quadlin.solve.lowrank.types import Plan
+
+POWERS = 0.5, 1.0  # that are compared with the usual penalties
+SAMPLE_ROWS = 800  # that decide; their matrix (n, n) is decomposed once per power
+FEWEST = 50  # rows; fewer decide nothing
+CLEARLY = 1.0  # log evidence by which another power must be better
+PENALTIES = np.exp(np.arange(-10.0, 10.1, 0.5))  # α/n
+FAR = 1e3  # standard deviations between zero and the mean: products of sparse rows lose the rest
+
+P = TypeVar("P", bound=Plan)
+
+
+def with_rarity(rows: Rows, plan: P, surveyed: Survey) -> P:
+    """Return the plan with the penalties of rare columns chosen, if they are to be chosen.
+
+    Cost: a sample of the rows, and O(n³) for its n = 800 rows; nothing without rare columns.
+    """
+    if not plan.automatic.rarity:
+        return plan
+    plan = replace(plan, automatic=replace(plan.automatic, rarity=False))
+    usual, n_rows = replace(plan.make_units, rarity=None), surveyed.tally.counting
+    if n_rows < FEWEST or not _may_differ(plan, surveyed):
+        return replace(plan, make_units=usual)
+    makers = [usual, *(replace(usual, rarity=p) for p in POWERS)]
+    plain = [replace(maker, labels=False, counts=False) for maker in makers]
+    units = [make(surveyed.features, surveyed.target) for make in plain]
+    sample = sample_of(rows, min(1.0, SAMPLE_ROWS / n_rows), None)
+    n_rows, factors = counted_once(sample, units[0], n_rows)
+    chunks = (sample if factors is None else sample.reweighted(factors)).collect(Chunk.counting)
+    X, weight = stacked(tuple(c.X for c in chunks)), np.concatenate([c.weights for c in chunks])
+    Y = _targets(np.concatenate([to_numpy(c.y) for c in chunks]).astype(np.float64), usual)
+    weight = weight * n_rows / weight.sum()
+    evidence = [log_evidence(X, Y, weight, each) for each in units]
+    best = int(np.argmax(evidence))
+    enough = n_rows >= FEWEST and evidence[best] > evidence[0] + CLEARLY
+    return replace(plan, make_units=makers[best] if enough else usual)
+
+
+def _targets(y: np.ndarray, maker: UnitsMaker) -> np.ndarray:
+    """Return what is regressed (n, m): targets, logarithms of counts, or all classes but one."""
+    if maker.labels:
+        return np.asarray(y[:, None] == np.unique(y)[1:], np.float64)
+    return (np.log1p(y) if maker.counts else y)[:, None]
+
+
+def _may_differ(plan: Plan, surveyed: Survey) -> bool:
+    """Tell whether the model is a plain one, and some column has the same value in most rows."""
+    options, features, fields = plan.options, surveyed.features, plan.make_units.fields
+    varies = features.varies(plan.make_units.dtype)
+    spread, outside = to_numpy(spread_of(features, varies)), to_numpy(varies).copy()
+    for field in fields:
+        outside[field] = False
+    plain = options.fit_linear and options.fit_intercept and options.polish
+    return plain and bool(np.any(spread[outside] < RARE))
+
+
+def log_evidence(X: Array, Y: np.ndarray, weight: np.ndarray, units: Units) -> float:
+    """Return the largest log evidence of ridge regression, up to a constant: O(n²·min(n, d)).
+
+    Columns of Y (n, m) share the penalty, but not the noise.
+    """
+    N = weight.sum() - 1
+    Y = np.sqrt(weight)[:, None] * (Y - weight @ Y / weight.sum())
+    vectors, values = _spectrum(X, weight, units)
+    squares, power = (vectors.T @ Y) ** 2, (Y**2).sum(axis=0)
+    ratios = values / (PENALTIES[:, None] * (N + 1))
+    S = power - (ratios / (1 + ratios)) @ squares
+    log_S = np.log(np.maximum(S, EXACT * power)[:, power > 0])
+    return float(np.max(-(N * log_S + np.log1p(ratios).sum(axis=1)[:, None]).sum(axis=1) / 2))
+
+
+def _spectrum(X: Array, weight: np.ndarray, units: Units) -> tuple[np.ndarray, np.ndarray]:
+    """Return left singular vectors and squared singular values of weighted, centred columns z/ρ."""
+    rho = to_numpy(units.penalty_scale).astype(np.float64)
+    root, share = np.sqrt(weight)[:, None], weight / weight.sum()
+    if issparse(X) and X.shape[0] < X.shape[1]:
+        near = np.abs(to_numpy(units.nu)) < FAR
+        A = X.astype(np.float64) @ diags_array(np.where(near, to_numpy(units.scale) / rho, 0.0))
+        K = (A @ A.T).toarray()
+        K -= share @ K
+        K -= (K @ share)[:, None]
+        values, vectors = eigh(root * K * root.T, driver="evd", check_finite=False)
+        return vectors, np.maximum(values, 0.0)
+    Z = to_numpy(units.standardised(X)).astype(np.float64) / rho
+    vectors, sizes, _ = svd(root * (Z - share @ Z), full_matrices=False, check_finite=False)
+    return vectors, sizes**2
