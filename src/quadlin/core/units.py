@@ -158,13 +158,14 @@ def units_of(
     sd = xp.where(varies, xp.sqrt(features.var), 1.0)
     rest = (features.mean - xp.astype(xp.astype(features.mean, dtype), xp.float64)) / sd
     rest = xp.where(varies & (xp.abs(rest) > OFF_CENTRE), rest, 0.0)
-    # The standard deviation of a two-valued column, in units of the distance of its values.
-    spread = spread_of(features, varies)
+    spread, outside = spread_of(features, varies), varies if one_hot is None else varies & ~one_hot
     if rarity is None:
         rare = features.two_valued & varies
         penalty_scale = xp.where(rare, xp.sqrt(xp.clip(RARE / spread, min=1.0)), 1.0)
-    else:
-        penalty_scale = (2 * spread) ** -rarity
+    else:  # the mean of 1/ρ² is 1, so that predictions vary as much a priori as without it
+        share = xp.where(outside, spread ** (2 * rarity), 0.0)
+        mean = xp.sum(share) / xp.clip(xp.sum(xp.astype(outside, share.dtype)), min=1.0)
+        penalty_scale = xp.where(outside, xp.sqrt(mean) * spread**-rarity, 1.0)
     if one_hot is not None:
         penalty_scale = xp.where(one_hot, 1 / xp.sqrt(sd), penalty_scale)
 
@@ -198,7 +199,8 @@ class UnitsMaker:
     fit_linear: bool = True
     labels: bool = False  # whether targets are labels 0 and 1, and predictions their log-odds
     counts: bool = False  # whether predictions are the logarithms of the means of targets
-    rarity: float | None = None  # p of ρ = (2v)⁻ᵖ, v the spread of a column; None: see `units_of`
+    wide: bool = False  # whether "auto" models no squares, as of sparse rows with many columns
+    rarity: float | None = None  # p of ρ ∝ v⁻ᵖ, v the spread of a column; None: see `units_of`
 
     def __call__(self, features: Moments, target: Moments) -> Units:
         """Return the units for rows of these moments."""
@@ -227,10 +229,10 @@ class UnitsMaker:
     def _free(self, moments: Moments) -> Array:
         xp = namespace(moments.mean)
         if isinstance(self.diagonal, str):
-            if self.diagonal == "auto":
+            if self.diagonal == "auto" and not self.wide:
                 # Without a linear part, only the diagonal can carry the effect of two values.
                 return (moments.tau >= TAU_FREE) | (not self.fit_linear)
-            if self.diagonal == "zero":
+            if self.diagonal != "free":
                 return xp.zeros(moments.tau.shape, dtype=xp.bool)
             wanted = xp.ones(moments.tau.shape, dtype=xp.bool, device=moments.tau.device)
         else:

@@ -18,6 +18,7 @@ from quadlin.estimators.regression.tasks import Task
 from quadlin.estimators.rows.input_errors import check_survey
 from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.choice import fit_choosing
+from quadlin.solve.choose.column_choice import without_squares
 from quadlin.solve.choose.linear_choice import leaves_mean
 from quadlin.solve.choose.rarity import with_rarity
 from quadlin.solve.fits.fit_state import FitState, fit_table, with_row_count
@@ -58,7 +59,7 @@ def fit(task: Task, rows: Rows, warm: FitState | None, on_step: OnStep | None = 
     entries, size = rows.engine.source.entries, surveyed.tally.rows * len(names)
     sparse = entries is not None and entries < size / 2
     check_survey(surveyed, dtype, names, task.options, task.robust, sparse)
-    task = with_rarity(rows, task, surveyed)
+    task = without_squares(rows, with_rarity(rows, task, surveyed), surveyed)
     hook = None
     if on_step is not None:
 

@@ -1,7 +1,7 @@
 """From an estimator's parameters, also those of pairs, to what the solver is asked for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from numbers import Integral
@@ -220,7 +220,8 @@ def units_maker_of(
     intercept, linear = bool(estimator.fit_intercept), bool(estimator.fit_linear)
     labels, counts = estimator.loss == "logistic", estimator.loss == "poisson"
     rarity = None if is_auto(estimator.rarity) else estimator.rarity
-    return UnitsMaker(diagonal, intercept, dtype, names, fields, linear, labels, counts, rarity)
+    maker = UnitsMaker(diagonal, intercept, dtype, names, fields, linear, labels, counts)
+    return replace(maker, rarity=rarity)
 
 
 def _fields_of(

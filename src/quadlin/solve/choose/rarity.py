@@ -3,8 +3,8 @@
 Words of a text, clicks and purchases are zero in most rows, some of them much more often than
 others. A ridge on standardised columns shrinks common and rare ones alike, a ridge on raw columns
 shrinks rare ones more. Which is right depends on what the columns mean, so the rows decide: the
-penalty of a column of spread v is ρ² = (2v)^(−2p), where p is the one of largest evidence in ridge
-regression on a sample of the rows. It does not depend on the units of the columns.
+penalty ρ² of a column of spread v is proportional to v^(−2p), where p is the one of largest
+evidence in ridge regression on a sample of the rows. It does not depend on the units of columns.
 """
 
 from dataclasses import replace
@@ -27,7 +27,7 @@ from quadlin.solve.lowrank.types import Plan
 POWERS = 0.5, 1.0  # that are compared with the usual penalties
 SAMPLE_ROWS = 800  # that decide; their matrix (n, n) is decomposed once per power
 FEWEST = 50  # rows; fewer decide nothing
-CLEARLY = 1.0  # log evidence by which another power must be better
+CLEARLY = 1.0  # log evidence by which a larger power must be better
 PENALTIES = np.exp(np.arange(-10.0, 10.1, 0.5))  # α/n
 FAR = 1e3  # standard deviations between zero and the mean: products of sparse rows lose the rest
 
@@ -55,9 +55,10 @@ def with_rarity(rows: Rows, plan: P, surveyed: Survey) -> P:
     Y = _targets(np.concatenate([to_numpy(c.y) for c in chunks]).astype(np.float64), usual)
     weight = weight * n_rows / weight.sum()
     evidence = [log_evidence(X, Y, weight, each) for each in units]
-    best = int(np.argmax(evidence))
-    enough = n_rows >= FEWEST and evidence[best] > evidence[0] + CLEARLY
-    return replace(plan, make_units=makers[best] if enough else usual)
+    best = 0
+    for number in range(1, len(makers)) if n_rows >= FEWEST else ():
+        best = number if evidence[number] > evidence[best] + CLEARLY else best
+    return replace(plan, make_units=makers[best])
 
 
 def _targets(y: np.ndarray, maker: UnitsMaker) -> np.ndarray:
