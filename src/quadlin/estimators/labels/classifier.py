@@ -38,7 +38,7 @@ class SecondOrderClassifier(LogisticModel):
         likelihood, by Laplace's approximation) if leave-one-out predictions confirm it; otherwise a
         linear model, all products, or a constant. With more than 1,500 parameters, or with an
         explicit `alpha`, ranks are compared by how well least-squares fits predict a held-out fifth
-        of the rows.
+        of the rows, and held-out likelihoods confirm the rank and the size of its penalties.
     diagonal, rarity, fields, categorical_features, multi_hot, missing, fit_linear, \
     fit_intercept, psd, whiten, extrapolation
         As for :class:`SecondOrderRegressor`.

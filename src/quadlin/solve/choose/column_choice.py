@@ -6,6 +6,7 @@ comes first, with many penalties at once; factors begin with what it leaves. The
 regression unless products are clearly better.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
@@ -23,8 +24,7 @@ from quadlin.solve.lowrank.column_ridge import ridges
 from quadlin.solve.lowrank.column_rows import ColumnFit, OrderedRows
 from quadlin.solve.lowrank.column_start import passed, start_of, start_sample
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS
-from quadlin.solve.lowrank.row_hash import row_hash
-from quadlin.solve.lowrank.sample import row_content
+from quadlin.solve.lowrank.row_hash import content_keys
 from quadlin.solve.lowrank.types import Options, Plan, Problem
 
 RANKS = 2, 8  # that are compared where none is given
@@ -44,7 +44,7 @@ P = TypeVar("P", bound=Plan)
 def choose_by_columns(rows: Rows, units: Units, plan: Plan, tally: Tally) -> Options | None:
     """Return the options with rank and penalties chosen; None where the rows are of another kind.
 
-    Passes: some 50 with one column for ridge regression, and about 15 sweeps, each of which costs
+    Passes: some 50 with one column for ridge regression, and 15 to 40 sweeps, each of which costs
     O(nnz·k² + d·k³). Memory: that of `fit_by_columns`, and 40 numbers per column.
     """
     options, choose_rank, choose_alpha = plan.options, plan.automatic.rank, plan.automatic.alpha
@@ -60,20 +60,10 @@ def choose_by_columns(rows: Rows, units: Units, plan: Plan, tally: Tally) -> Opt
         return replace(options, rank=0, alpha=(search.first, search.first))
     second = STIFFER * search.first if choose_alpha else alpha[1]
     for rank in RANKS if choose_rank else (most,):
-        search.begin(rank, second)
-        search.sweep(rank, second)
-    rank = search.best[0]
-    for times in (1 / TIMES, TIMES) if choose_alpha else ():
-        if (rank, times * search.best[1]) in search.tried:
-            continue
-        if search.last != search.best:
-            search.begin(*search.best)
-        for _ in range(MOST_CHANGES):
-            if not search.sweep(rank, times * search.best[1]):
-                break
+        search.try_penalties(rank, second, (1 / TIMES, TIMES) if choose_alpha else ())
     if choose_rank and as_good(linear, search.squares, search.omega, CLEARLY):
         return replace(options, rank=0, alpha=(search.first, search.best[1]))
-    return replace(options, rank=rank, alpha=(search.first, search.best[1]))
+    return replace(options, rank=search.best[0], alpha=(search.first, search.best[1]))
 
 
 def without_squares(rows: Rows, plan: P, surveyed: Survey) -> P:
@@ -116,7 +106,7 @@ class ColumnSearch:
 
     def __init__(self, rows: Rows, units: Units, options: Options, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        held = folds_by(np.concatenate(rows.collect(_content)), rng) == 0
+        held = folds_by(content_keys(rows, units), rng) == 0
         self.held = np.flatnonzero(held)
         weights = rows.reweighted(held.astype(units.scale.dtype)).collect(_weights)
         self.omega = np.concatenate(weights)[self.held].astype(np.float64)
@@ -126,7 +116,6 @@ class ColumnSearch:
         self.first = options.alpha[0]  # the penalty of w
         self.w = np.zeros(len(units.scale))
         self.best = self.last = (0, 0.0)  # rank and penalty of M
-        self.tried = {self.last}
         self.error, self.squares = np.inf, np.zeros(len(self.held))  # of the best
 
     def ridge(self, alphas: np.ndarray) -> np.ndarray:
@@ -156,12 +145,28 @@ class ColumnSearch:
         table.remember()
         self._count(table.walks)
 
-    def sweep(self, rank: int, second: float) -> bool:
-        """Sweep with a penalty of M, and tell whether rows held out are predicted best so far."""
+    def try_penalties(self, rank: int, second: float, factors: Sequence[float]) -> None:
+        """Try a rank with a penalty of M, and with smaller or larger ones while they are better."""
+        self.begin(rank, second)
+        error = self.sweep(rank, second)
+        for times in factors:
+            penalty = second
+            for _ in range(MOST_CHANGES):
+                if self.last != (rank, penalty):
+                    self.begin(rank, penalty)
+                penalty, before = times * penalty, error
+                error = self.sweep(rank, penalty)
+                if error >= before:
+                    error = before
+                    break
+            if penalty != times * second:  # the first step was better
+                break
+
+    def sweep(self, rank: int, second: float) -> float:
+        """Sweep with a penalty of M, and return the error of rows held out."""
         table, before = self.columns.table, np.inf
         table.alpha = self.first, second
-        self.last, better = (rank, second), False
-        self.tried.add(self.last)
+        self.last, least = (rank, second), np.inf
         for _ in range(SWEEPS):
             walks = table.walks
             table.step()
@@ -169,11 +174,12 @@ class ColumnSearch:
             squares = table.errors[self.held] ** 2
             error = float(self.omega @ squares)
             if error < self.error:
-                self.best, self.error, self.squares, better = self.last, error, squares, True
+                self.best, self.error, self.squares = self.last, error, squares
+            least = min(least, error)
             if error >= (1 - WORTH) * before:
                 break
             before = error
-        return better
+        return least
 
     def _count(self, walks: int) -> None:
         rows = self.problem.rows
@@ -182,11 +188,3 @@ class ColumnSearch:
 
 def _weights(chunk: Chunk) -> np.ndarray:
     return np.asarray(chunk.weight)
-
-
-def _content(chunk: Chunk) -> np.ndarray:
-    """Return a number for what each sparse row holds, in all its columns."""
-    X = chunk.X
-    weights = row_hash(np.arange(X.shape[1])) / np.float64(2**64)
-    total = np.ascontiguousarray(X.astype(np.float64) @ weights)
-    return row_hash(row_content(chunk) ^ total.view(np.uint64))

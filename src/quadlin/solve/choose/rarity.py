@@ -14,13 +14,13 @@ import numpy as np
 from scipy.linalg import eigh, svd
 from scipy.sparse import diags_array, issparse
 
-from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.arrays import Array, moved, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.core.moments import Survey
+from quadlin.core.moments import Survey, Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import RARE, Units, UnitsMaker, spread_of
 from quadlin.solve.lowrank.evidence import EXACT
-from quadlin.solve.lowrank.row_hash import counted_once
+from quadlin.solve.lowrank.row_hash import MOST_ROWS, content_keys, counted_once, row_hash
 from quadlin.solve.lowrank.sample import sample_of, stacked
 from quadlin.solve.lowrank.types import Plan
 
@@ -37,7 +37,7 @@ P = TypeVar("P", bound=Plan)
 def with_rarity(rows: Rows, plan: P, surveyed: Survey) -> P:
     """Return the plan with the penalties of rare columns chosen, if they are to be chosen.
 
-    Cost: a sample of the rows, and O(n³) for its n = 800 rows; nothing without rare columns.
+    Cost: three passes, and O(n³) for a sample of n = 800 rows; nothing without rare columns.
     """
     if not plan.automatic.rarity:
         return plan
@@ -48,17 +48,31 @@ def with_rarity(rows: Rows, plan: P, surveyed: Survey) -> P:
     makers = [usual, *(replace(usual, rarity=p) for p in POWERS)]
     plain = [replace(maker, labels=False, counts=False) for maker in makers]
     units = [make(surveyed.features, surveyed.target) for make in plain]
-    sample = sample_of(rows, min(1.0, SAMPLE_ROWS / n_rows), None)
-    n_rows, factors = counted_once(sample, units[0], n_rows)
-    chunks = (sample if factors is None else sample.reweighted(factors)).collect(Chunk.counting)
+    chunks = _distinct_rows(rows, units[0], surveyed.tally).collect(Chunk.counting)
     X, weight = stacked(tuple(c.X for c in chunks)), np.concatenate([c.weights for c in chunks])
     Y = _targets(np.concatenate([to_numpy(c.y) for c in chunks]).astype(np.float64), usual)
-    weight = weight * n_rows / weight.sum()
+    weight = weight * len(Y) / weight.sum()
     evidence = [log_evidence(X, Y, weight, each) for each in units]
     best = 0
-    for number in range(1, len(makers)) if n_rows >= FEWEST else ():
+    for number in range(1, len(makers)) if len(Y) >= FEWEST else ():
         best = number if evidence[number] > evidence[best] + CLEARLY else best
     return replace(plan, make_units=makers[best])
+
+
+def _distinct_rows(rows: Rows, units: Units, tally: Tally) -> Rows:
+    """Return a sample of the rows, in which one of equal rows has the weight of all: two passes.
+
+    The content of all columns decides which rows are drawn, so their order does not matter (unless
+    there are very many). A few columns are not enough, since most rows have zeros there.
+    """
+    if tally.rows > MOST_ROWS:
+        rows = sample_of(rows, MOST_ROWS / 2 / tally.rows, tally.rows)
+    keys = row_hash(content_keys(rows, units))
+    distinct = np.unique(keys)
+    drawn = keys <= distinct[min(SAMPLE_ROWS, len(distinct)) - 1]
+    sample = rows.reweighted(moved(drawn.astype(float), units.scale))
+    factors = counted_once(sample, units, len(keys))[1]
+    return sample if factors is None else sample.reweighted(moved(factors, units.scale))
 
 
 def _targets(y: np.ndarray, maker: UnitsMaker) -> np.ndarray:

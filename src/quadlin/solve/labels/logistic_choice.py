@@ -19,13 +19,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from quadlin.core.model import Model, constant_model
+from quadlin.core.model import Model, constant_model, with_rank
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Target, Units
 from quadlin.solve.choose.choice import at_limit, fits
 from quadlin.solve.fits.fit_state import FitState, OnState, warm_start
 from quadlin.solve.labels.count_search import CountSearch
+from quadlin.solve.labels.held_out_size import resized
 from quadlin.solve.labels.logistic import LogisticFit
 from quadlin.solve.labels.logistic_search import LabelSearch, LogisticSearch, floored
 from quadlin.solve.lowrank.row_hash import counted_once
@@ -106,9 +107,11 @@ def chosen(
                 return options, best.model
             return options, table.fitted(best.model, options.alpha).model
     state, choice = fit.least_squares(options, automatic)
+    start = fit.as_log_odds(state)
     if automatic.alpha:
         choice = replace(choice, alpha=floored(choice.alpha, d, choice.rank))
-    return choice, fit.as_log_odds(state)
+        choice = resized(fit, choice, start, automatic.rank)
+    return choice, with_rank(start, min(choice.rank, start.s.shape[0]))
 
 
 class InterruptedSearch(KeyboardInterrupt):

@@ -30,15 +30,59 @@ def row_hash(numbers: np.ndarray, salt: int = 0) -> np.ndarray:
     return hashed
 
 
+def told_apart(keys: np.ndarray, most: float = 1) -> np.ndarray:
+    """Return keys of rows, with other ones for equal rows where there are more than `most`.
+
+    A sample, or a fold, of rows with few different values would otherwise have either all or none
+    of the most frequent ones. Equal rows are numbered, so their order does not matter.
+
+    Examples
+    --------
+    >>> keys = told_apart(np.array([5, 7, 5, 5, 7], dtype=np.uint64), most=2)
+    >>> len(set(keys[[0, 2, 3]].tolist())), len(set(keys[[1, 4]].tolist()))
+    (3, 1)
+    """
+    order = np.argsort(keys, kind="stable")
+    first = np.flatnonzero(np.diff(keys[order], prepend=~keys[order[:1]]))
+    sizes = np.diff(first, append=len(keys))
+    before = np.empty(len(keys), dtype=np.int64)
+    before[order] = np.arange(len(keys)) - np.repeat(first, sizes)
+    many = np.empty(len(keys), dtype=bool)
+    many[order] = np.repeat(sizes > most, sizes)
+    return np.where(many, row_hash(keys ^ row_hash(before)), keys)
+
+
+def are_repeated(features: np.ndarray, rows: np.ndarray) -> bool:
+    """Tell whether equal rows are the same observation, by keys of their features and of all.
+
+    If some rows of equal features have other targets than the rest, then features and target just
+    have few values, and equal rows are different observations.
+
+    Examples
+    --------
+    >>> features, target = np.array([1, 1, 2, 2, 3]), np.array([0, 0, 1, 1, 0])
+    >>> are_repeated(features, 10 * features + target)
+    True
+    >>> are_repeated(features, 10 * features + np.array([0, 1, 1, 1, 0]))
+    False
+    """
+    _, first, group, sizes = np.unique(
+        features, return_index=True, return_inverse=True, return_counts=True
+    )
+    differ = np.bincount(group, rows != rows[first][group]) > 0
+    return bool(sizes[differ].sum() <= CHANGED * sizes[sizes > 1].sum())
+
+
 MOST_ROWS = 200_000  # beyond this number, a few repeated rows do not matter
+CHANGED = 0.05  # of repeated rows: those whose target was corrected in one of them
 DIGITS = 5  # of random projections by which rows are compared: as many as float32 has
 
 
 def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray | None]:
-    """Return the number of distinct rows, and factors of the weights that merge equal rows.
+    """Return the number of distinct rows, and factors of the weights that merge repeated rows.
 
-    The first of equal rows gets the weight of all, the others get none; None if all rows are
-    different. One pass, four numbers per row.
+    The first of equal rows gets the weight of all, the others get none; None if no row is repeated
+    (see `are_repeated`). One pass, four numbers per row.
     """
     if n_rows > MOST_ROWS:
         return n_rows, None
@@ -46,7 +90,7 @@ def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray
     weight = table[:, -1]
     counts = np.flatnonzero(weight > 0)
     keys = _hashed(table[counts, :-1])  # comparing numbers takes a tenth of the time
-    if len(np.unique(keys)) == len(counts):
+    if len(np.unique(keys)) == len(counts) or not are_repeated(_hashed(table[counts, :-2]), keys):
         return len(counts), None
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     totals, factors = np.bincount(group, weight[counts]), np.zeros(len(weight))
@@ -75,9 +119,13 @@ def merged_weights(X: csr_array, weight: np.ndarray) -> np.ndarray:
 
 
 def content_keys(rows: Rows, units: Units) -> np.ndarray:
-    """Return a number for the content of each row, whatever the units of its columns: one pass."""
+    """Return a number for the content of each row, whatever the units of its columns: one pass.
+
+    It is the same for rows that are repeated, but not for rows that are equal by chance.
+    """
     table = np.concatenate(rows.collect(_projected, units, _directions(units)))
-    return _hashed(table[:, :-1])
+    keys = _hashed(table[:, :-1])
+    return keys if are_repeated(_hashed(table[:, :-2]), keys) else told_apart(keys)
 
 
 def _hashed(table: np.ndarray) -> np.ndarray:

@@ -11,9 +11,10 @@ from scipy.sparse import issparse, vstack
 from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource, RowSource
 from quadlin.core.rows import Rows
-from quadlin.solve.lowrank.row_hash import row_hash
+from quadlin.solve.lowrank.row_hash import row_hash, told_apart
 
-COLUMNS = 16  # in which rows are compared
+COLUMNS = 16  # in which rows are compared that are not numpy's
+BLOCK = 4096  # rows whose bits are computed together
 SALT = 71  # so that other uses of row numbers draw other rows
 
 
@@ -21,10 +22,12 @@ def sample_of(rows: Rows, share: float, n_rows: int | None, salt: int = 0) -> Ro
     """Return about this share of the rows; a pass over them counts as their share of a pass.
 
     Rows are drawn by the hash of their number, so a sorted table does no harm. If `n_rows` is None,
-    they are drawn by the hash of their content: the order does not matter at all, but equal rows
-    are drawn together. Rows of weight zero are left out. Rows in memory are selected, which counts
-    as one pass over the sample; other rows are collected in one pass over all. Nothing is collected
-    before the first sum that is not in a journal. Memory: the sample.
+    they are drawn by the hash of their content, so that the order does not matter at all. Weights
+    are 1 on average then, and a row that has as much weight as all the rows for which one is drawn
+    is always drawn, with its share of the weight. Rows of weight zero are left out. Rows in memory
+    are selected, which counts as one pass over the sample; other rows are collected in one pass
+    over all. Nothing is collected before the first sum that is not in a journal. Memory: the
+    sample.
 
     Examples
     --------
@@ -68,10 +71,10 @@ class SampleSource(RowSource):
         """Collect the rows."""
         before, by_content = self.all_rows.counter.count, self.n_rows is None
         if not self.in_memory:
-            params = (self._limit, self.salt, by_content)
+            params = (self.share, self.salt, by_content)
             chunks = self.all_rows.collect_numbered(_drawn, self.n_rows or 0, *params)
         else:
-            chunks = [self._whole.at(self.places)]
+            chunks = [self._at_places(self._whole)]
         self.all_rows.counter.count = before  # the pass was counted on request
         X, y, weight = zip(*((c.X, c.y, c.weight) for c in chunks), strict=True)
         return MemorySource(*(stacked(parts) for parts in (X, y, weight)))
@@ -83,16 +86,20 @@ class SampleSource(RowSource):
             return None
         if self.n_rows is None:
             whole = self._whole
-            return _places((whole, range(int(whole.X.shape[0]))), self._limit, self.salt, True)
+            return _places((whole, range(int(whole.X.shape[0]))), self.share, self.salt, True)
         around = self._around  # without collecting the rows themselves
-        return _places((around, range(int(around.y.shape[0]))), self._limit, self.salt, False)
+        return _places((around, range(int(around.y.shape[0]))), self.share, self.salt, False)
 
     @cached_property
     def values(self) -> Chunk:
         """Return the targets and weights of the sample, without its rows."""
         if self.places is None:
             return Chunk(None, self.table.y, self.table.weight)
-        return self._around.at(self.places)
+        return self._at_places(self._around)
+
+    def _at_places(self, chunk: Chunk) -> Chunk:
+        drawn = chunk.at(self.places)
+        return _with_shares(drawn, self.share) if self.n_rows is None else drawn
 
     @property
     def _around(self) -> Chunk:
@@ -108,10 +115,6 @@ class SampleSource(RowSource):
         source = self.all_rows.engine.source
         X = source.table.X if isinstance(source, SampleSource) else source.X
         return replace(self._around, X=X)
-
-    @property
-    def _limit(self) -> np.uint64:
-        return np.uint64(min(1.0, self.share) * (2**64 - 2**12))
 
     def __iter__(self) -> Iterator[Chunk]:
         return iter(self.table)
@@ -145,41 +148,64 @@ class SampleSource(RowSource):
         return self.table.rows
 
 
-def _drawn(numbered: tuple[Chunk, range], limit: np.uint64, salt: int, by_content: bool) -> Chunk:
+def _drawn(numbered: tuple[Chunk, range], share: float, salt: int, by_content: bool) -> Chunk:
     """Return the rows of a chunk that are in the sample."""
-    return numbered[0].at(_places(numbered, limit, salt, by_content))
+    chunk = numbered[0].at(_places(numbered, share, salt, by_content))
+    return _with_shares(chunk, share) if by_content else chunk
 
 
-def _places(
-    numbered: tuple[Chunk, range], limit: np.uint64, salt: int, by_content: bool
-) -> np.ndarray:
+def _places(numbered: tuple[Chunk, range], share: float, salt: int, by_content: bool) -> np.ndarray:
     """Return the positions of the rows of a chunk that are in the sample."""
     chunk, places = numbered
-    keys = row_content(chunk) if by_content else np.arange(places.start, places.stop)
-    chosen = row_hash(keys, SALT + salt) < limit
+    keys = told_apart(row_content(chunk)) if by_content else np.arange(places.start, places.stop)
+    chosen = row_hash(keys, SALT + salt) < np.uint64(min(1.0, share) * (2**64 - 2**12))
     if chunk.weight is not None:
-        chosen &= to_numpy(chunk.weight) > 0
+        weight = to_numpy(chunk.weight)
+        chosen = (chosen & (weight > 0)) | (by_content & (weight * share >= 1))
     return np.nonzero(chosen)[0]
 
 
+def _with_shares(chunk: Chunk, share: float) -> Chunk:
+    """Return drawn rows, with their share of the weight where they stand for themselves only."""
+    if chunk.weight is None:
+        return chunk
+    xp, weight = namespace(chunk.weight), chunk.weight
+    return replace(chunk, weight=xp.where(weight * share >= 1, weight * share, weight))
+
+
 def row_content(chunk: Chunk) -> np.ndarray:
-    """Return a hash of the target and some columns of each row, exact to the last bit."""
-    d = chunk.X.shape[1]
-    places = np.unique(np.linspace(0, d - 1, min(d, COLUMNS)).astype(np.int64))
-    if issparse(chunk.X):
-        values = chunk.X[:, places].toarray()
-    elif is_numpy(chunk.X):
-        values = chunk.X[:, places]
-    else:
-        xp = namespace(chunk.X)
-        values = to_numpy(xp.take(chunk.X, xp.asarray(places, device=chunk.X.device), axis=1))
-    columns = [*values.T, to_numpy(chunk.y)]
-    keys = np.zeros(len(columns[-1]), dtype=np.uint64)
-    for column in columns:  # 0.0 + x turns −0 into 0
-        keys = row_hash(
-            keys ^ np.ascontiguousarray(0.0 + column.astype(np.float64)).view(np.uint64)
-        )
-    return keys
+    """Return a hash of the target and the columns of each row, exact to the last bit.
+
+    Arrays of other libraries than numpy are compared in a few columns only.
+    """
+    X, y = chunk.X, _bits(to_numpy(chunk.y))
+    d = X.shape[1]
+    if issparse(X):
+        terms = _bits(X.data) * _factors(d)[X.indices]
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
+        return row_hash(y ^ row_hash(np.diff(sums[X.indptr])))
+    if not is_numpy(X):
+        places = np.unique(np.linspace(0, d - 1, min(d, COLUMNS)).astype(np.int64))
+        xp = namespace(X)
+        X = to_numpy(xp.take(X, xp.asarray(places, device=X.device), axis=1))
+    factors, content = _factors(X.shape[1]), np.empty(X.shape[0], dtype=np.uint64)
+    for start in range(0, len(content), BLOCK):  # a copy of all rows would take too much memory
+        content[start : start + BLOCK] = _bits(X[start : start + BLOCK]) @ factors
+    return row_hash(y ^ row_hash(content))
+
+
+def _factors(d: int) -> np.ndarray:
+    """Return an odd number for each of d columns."""
+    return row_hash(np.arange(d), SALT) | np.uint64(1)
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    """Return the bits of numbers, mixed: small whole numbers differ in the highest ones only.
+
+    Those of zero are zero; 0.0 + x turns −0 into 0.
+    """
+    bits = np.ascontiguousarray(0.0 + values.astype(np.float64)).view(np.uint64)
+    return np.asarray(bits ^ (bits >> np.uint64(51)))
 
 
 def stacked(parts: tuple[Array, ...]) -> Array:
