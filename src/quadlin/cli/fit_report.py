@@ -49,6 +49,7 @@ def report_fit(
         "features": len(model.coef_),
         "rank": model.rank_,
         "alpha": model.alpha_,
+        "rarity": model.rarity_,
         "eigenvalues": model.eigenvalues_,
         "pairs": [pair._asdict() for pair in found_pairs(model)],
         "loss": history[-1].loss,
@@ -82,6 +83,7 @@ def report_classes(
         "classes": labels,
         "rank": ranks[0] if one else ranks,
         "alpha": parts[0].alpha_ if one else [part.alpha_ for part in parts],
+        "rarity": parts[0].rarity_ if one else [part.rarity_ for part in parts],
         "pairs": [pair._asdict() for each in pairs for pair in each],
         "loss": losses[0] if one else losses,
     }

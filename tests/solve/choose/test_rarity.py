@@ -1,6 +1,7 @@
 """How much more rare columns shrink: by evidence, against a dense oracle and the truth."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -217,3 +218,71 @@ def test_a_factorization_machine_of_words_chooses_as_well():
 def test_a_few_rows_decide_nothing(few):
     X, _, y = texts(few, 0)
     assert SecondOrderRegressor().fit(X, y).rarity_ is None
+
+
+def test_the_names_of_classes_do_not_matter():
+    for seed in range(4):
+        X, f, _ = texts(200, 0.5, seed)
+        g, rng = texts(200, 0.5, seed + 100)[1], np.random.default_rng(seed)
+        scores = np.stack([1.5 * f, 1.5 * g, 0 * f]) + rng.gumbel(size=(3, 200))
+        labels = np.argmax(scores, axis=0)
+        chosen = [
+            SecondOrderClassifier(rank=0, pairs=None).fit(X, np.array(names)[labels])
+            for names in ([0, 1, 2], [2, 0, 1], [1, 2, 0])
+        ]
+        assert len({model.one_vs_rest(0).rarity_ for model in chosen}) == 1
+
+
+def test_rows_without_weight_decide_nothing():
+    X, _, y = texts(5000, 0)
+    weight = np.zeros(5000)
+    weight[:500] = 1
+    some = SecondOrderRegressor(rank=0, pairs=None).fit(X, y, sample_weight=weight)
+    assert some.rarity_ == 1.0
+    assert some.rarity_ == SecondOrderRegressor(rank=0, pairs=None).fit(X[:500], y[:500]).rarity_
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weights_are_repetitions_also_with_many_empty_rows(seed):
+    rng = np.random.default_rng(seed)
+    X = (rng.uniform(size=(300, 80)) < np.geomspace(0.06, 0.002, 80)).astype(float)
+    y = np.round(X @ rng.standard_normal(80) + rng.standard_normal(300), 3)
+    weighted = SecondOrderRegressor(rank=0, pairs=None).fit(X, y, sample_weight=np.full(300, 4.0))
+    tiled = SecondOrderRegressor(rank=0, pairs=None).fit(np.tile(X, (4, 1)), np.tile(y, 4))
+    assert weighted.rarity_ == tiled.rarity_
+    assert_allclose(weighted.alpha_, tiled.alpha_, rtol=1e-4)
+
+
+def test_the_choice_of_a_stream_is_known_before_anything_else_is_asked_for():
+    X, _, y = texts(600, 0)
+    model = SecondOrderRegressor(rank=0, pairs=None, batch_size=5000).partial_fit(X, y)
+    assert model.rarity_ == 1.0
+
+
+@pytest.mark.parametrize("given", [Fraction(1, 2), np.float32(0.5), 1])
+def test_any_number_is_a_power(given):
+    X, _, y = texts(100, 0)
+    assert isinstance(SecondOrderRegressor(rank=0, rarity=given).fit(X, y).rarity_, float)
+
+
+def test_dense_and_sparse_wide_rows_have_the_same_evidence():
+    X, _, y = texts(60, 0.5, width=9000)
+    X[:, 0] += 5  # the mean matters
+    units = units_with(X, 0.5)
+    evidence = [log_evidence(Z, y[:, None], np.ones(60), units) for Z in (X, csr_array(X))]
+    assert_allclose(*evidence, rtol=1e-9)
+
+
+def test_common_flags_are_compared_as_well():
+    # All of them are 1 in 4% to 50% of the rows, as after a limit of document frequencies.
+    rng = np.random.default_rng(0)
+    X = (rng.uniform(size=(400, 300)) < np.geomspace(0.5, 0.03, 300)).astype(float)
+    y = X @ rng.standard_normal(300)
+    y += 0.7 * y.std() * rng.standard_normal(400)
+    assert SecondOrderRegressor(rank=0, pairs=None).fit(X, y).rarity_ is not None
+
+
+def test_the_summary_names_the_choice():
+    X, _, y = texts(400, 0)
+    model = SecondOrderRegressor(rank=0, pairs=None).fit(X, y)
+    assert "larger for rare columns (rarity 1)" in str(model.summary())

@@ -15,7 +15,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.choose.rank import LARGE_PART
-from quadlin.solve.lowrank.row_hash import are_repeated, row_hash, told_apart
+from quadlin.solve.lowrank.row_hash import observations, row_hash, told_apart
 
 FOLDS = 5
 PROBES = 4  # projections of the rows by which neighbours are compared
@@ -65,8 +65,8 @@ def _by_content(chunk: Chunk, rows: Rows, cv: int | None, seed: int) -> Iterator
     if n_splits > len(everyone):
         raise ValueError(f"cv={n_splits} folds need as many rows; X has {len(everyone)}.")
     keys, features = np.concatenate(rows.collect(row_keys, seed))[counting].T
-    most = len(keys) * LARGE_PART / n_splits if are_repeated(features, keys) else 1
-    order = counting[np.argsort(told_apart(keys, most), kind="stable")]
+    keys = told_apart(observations(features, keys), len(keys) * LARGE_PART / n_splits)
+    order = counting[np.argsort(keys, kind="stable")]
     for test in np.array_split(order, n_splits):
         held = np.zeros(len(everyone), dtype=bool)
         held[test] = True

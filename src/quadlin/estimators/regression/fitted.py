@@ -92,7 +92,10 @@ class Fitted:
     def rarity(self) -> float | None:
         """Return how much more rare columns were shrunk than common ones."""
         learned = self.learned
-        return (learned if isinstance(learned, Stream) else learned.task).make_units.rarity
+        if isinstance(learned, Stream):
+            _ = learned.current  # rows of a first batch choose when they are first fitted
+            return learned.make_units.rarity
+        return learned.task.make_units.rarity
 
     @property
     def n_rows(self) -> int:

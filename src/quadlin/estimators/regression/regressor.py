@@ -51,18 +51,20 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     alpha : "auto", float or (float, float), default="auto"
         Ridge penalty, one number for both w and M or one for each. It applies to the coefficients
         of standardised features and of their products, relative to a sum over rows, as in `Ridge`.
-        The penalty of a one-hot column, and of any 0/1 column whose standard deviation is below
-        0.1, is multiplied by 1/√(standard deviation), so that rare levels shrink more. "auto"
+        The penalty of a one-hot column of standard deviation s is multiplied by 1/s, and that of
+        any other two-valued column with s < 0.1 by 0.1/s, so that rare levels shrink more. "auto"
         chooses the penalties of largest evidence, which are 0 without noise; see `alpha_`. With
         ``polish=False`` there is no penalty. A stream is penalised in its first batch.
     rarity : "auto", None or float from 0 to 1, default="auto"
-        How much more rare columns shrink than common ones: those with the same value in most rows,
-        such as the words of a text. With a number p the penalty of a column outside fields is
-        proportional to v^(−2p), where v = 1/√(kurtosis + 3) is the standard deviation of a 0/1
-        column, and about that of rare counts: 0 is the ridge on standardised columns, 1 nearly
-        that on raw counts. None is the rule of `alpha`. "auto" chooses None, 0.5 or 1 by the
-        evidence of ridge regression on up to 800 rows if ``alpha="auto"`` (except with
-        ``loss="huber"``), and is None if `alpha` is given; see `rarity_`.
+        How much more strongly rare columns are shrunk than common ones: those with the same value
+        in most rows, such as the words of a text. With a number p the penalty of a column outside
+        fields is proportional to v^(−2p), where v = 1/√(kurtosis + 3) is the standard deviation of
+        a 0/1 column, and about that of rare counts. The mean of its inverse is 1, so that `alpha`
+        keeps its size. 0 is the ridge on standardised columns, 1 about that on raw ones, except
+        that common words count alike. None applies the fixed rule described under `alpha`. "auto"
+        chooses None, 0.5 or 1 by the evidence of ridge regression on up to 800 rows if
+        ``alpha="auto"`` (except with ``loss="huber"`` or ``max_memory="minimal"``), and is None if
+        `alpha` is given; see `rarity_`.
     loss : {"squared", "huber", "poisson"}, default="squared"
         "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count linearly,
         not quadratically. It takes as long as a few fits. Streams minimise squared errors.

@@ -219,7 +219,8 @@ def units_maker_of(
             )
     intercept, linear = bool(estimator.fit_intercept), bool(estimator.fit_linear)
     labels, counts = estimator.loss == "logistic", estimator.loss == "poisson"
-    rarity = None if is_auto(estimator.rarity) else estimator.rarity
+    given = estimator.rarity
+    rarity = None if given is None or is_auto(given) else float(given)
     maker = UnitsMaker(diagonal, intercept, dtype, names, fields, linear, labels, counts)
     return replace(maker, rarity=rarity)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.messages import Message, Option
+from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.columns.label_sets import separators_of
 from quadlin.solve.pairs.pair_regression import HIERARCHIES
 
@@ -64,12 +64,13 @@ def alphas(alpha: Any) -> tuple[float, float]:
 
 
 def check_rarity(rarity: Any) -> None:
-    """Refuse a parameter that says nothing about rare columns."""
+    """Refuse values other than "auto", None and numbers from 0 to 1."""
     if rarity is None or is_auto(rarity):
         return
     if not isinstance(rarity, Real) or isinstance(rarity, bool) or not 0 <= float(rarity) <= 1:
-        text = '{rarity=} must be "auto", None or a number from 0 to 1.'
-        raise ValueError(Message(text, rarity=rarity))
+        words = Phrase('"auto", None', "auto, none")
+        text = "{rarity=} must be {words} or a number from 0 to 1."
+        raise ValueError(Message(text, rarity=rarity, words=words))
 
 
 def check_options(estimator: Any) -> None:

@@ -1,4 +1,4 @@
-"""How much more columns are shrunk that have the same value in most rows.
+"""How much more strongly columns are shrunk that have the same value in most rows.
 
 Words of a text, clicks and purchases are zero in most rows, some of them much more often than
 others. A ridge on standardised columns shrinks common and rare ones alike, a ridge on raw columns
@@ -18,17 +18,19 @@ from quadlin.core.arrays import Array, moved, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.moments import Survey, Tally
 from quadlin.core.rows import Rows
-from quadlin.core.units import RARE, Units, UnitsMaker, spread_of
+from quadlin.core.units import Units, UnitsMaker, spread_of
 from quadlin.solve.lowrank.evidence import EXACT
-from quadlin.solve.lowrank.row_hash import MOST_ROWS, content_keys, counted_once, row_hash
+from quadlin.solve.lowrank.row_hash import MOST_ROWS, NO_WEIGHT, content_keys, counted_once
 from quadlin.solve.lowrank.sample import sample_of, stacked
 from quadlin.solve.lowrank.types import Plan
 
 POWERS = 0.5, 1.0  # that are compared with the usual penalties
 SAMPLE_ROWS = 800  # that decide; their matrix (n, n) is decomposed once per power
+SPREAD = 0.2  # of a column; if all have more (0/1 in 4% to 96% of the rows), nothing is chosen
 FEWEST = 50  # rows; fewer decide nothing
 CLEARLY = 1.0  # log evidence by which a larger power must be better
 PENALTIES = np.exp(np.arange(-10.0, 10.1, 0.5))  # α/n
+BLOCK = 4000  # columns of dense rows that are standardised together
 FAR = 1e3  # standard deviations between zero and the mean: products of sparse rows lose the rest
 
 P = TypeVar("P", bound=Plan)
@@ -51,8 +53,9 @@ def with_rarity(rows: Rows, plan: P, surveyed: Survey) -> P:
     chunks = _distinct_rows(rows, units[0], surveyed.tally).collect(Chunk.counting)
     X, weight = stacked(tuple(c.X for c in chunks)), np.concatenate([c.weights for c in chunks])
     Y = _targets(np.concatenate([to_numpy(c.y) for c in chunks]).astype(np.float64), usual)
-    weight = weight * len(Y) / weight.sum()
-    evidence = [log_evidence(X, Y, weight, each) for each in units]
+    weight = weight * weight.sum() / (weight @ weight)  # as many as the effective number of rows
+    share = 1 - 1 / Y.shape[1] if usual.labels else 1.0  # of K classes, K − 1 say all
+    evidence = [share * log_evidence(X, Y, weight, each) for each in units]
     best = 0
     for number in range(1, len(makers)) if len(Y) >= FEWEST else ():
         best = number if evidence[number] > evidence[best] + CLEARLY else best
@@ -67,8 +70,8 @@ def _distinct_rows(rows: Rows, units: Units, tally: Tally) -> Rows:
     """
     if tally.rows > MOST_ROWS:
         rows = sample_of(rows, MOST_ROWS / 2 / tally.rows, tally.rows)
-    keys = row_hash(content_keys(rows, units))
-    distinct = np.unique(keys)
+    keys = content_keys(rows, units)
+    distinct = np.unique(keys[keys < NO_WEIGHT])
     drawn = keys <= distinct[min(SAMPLE_ROWS, len(distinct)) - 1]
     sample = rows.reweighted(moved(drawn.astype(float), units.scale))
     factors = counted_once(sample, units, len(keys))[1]
@@ -76,10 +79,10 @@ def _distinct_rows(rows: Rows, units: Units, tally: Tally) -> Rows:
 
 
 def _targets(y: np.ndarray, maker: UnitsMaker) -> np.ndarray:
-    """Return what is regressed (n, m): targets, logarithms of counts, or all classes but one."""
+    """Return what is regressed (n, m): targets, logarithms of counts, or membership of classes."""
     if maker.labels:
-        return np.asarray(y[:, None] == np.unique(y)[1:], np.float64)
-    return (np.log1p(y) if maker.counts else y)[:, None]
+        return np.asarray(y[:, None] == np.unique(y), np.float64)
+    return (np.log1p(y / max(y.mean(), 1e-300)) if maker.counts else y)[:, None]
 
 
 def _may_differ(plan: Plan, surveyed: Survey) -> bool:
@@ -90,7 +93,7 @@ def _may_differ(plan: Plan, surveyed: Survey) -> bool:
     for field in fields:
         outside[field] = False
     plain = options.fit_linear and options.fit_intercept and options.polish
-    return plain and bool(np.any(spread[outside] < RARE))
+    return plain and bool(np.any(spread[outside] < SPREAD))
 
 
 def log_evidence(X: Array, Y: np.ndarray, weight: np.ndarray, units: Units) -> float:
@@ -110,12 +113,18 @@ def log_evidence(X: Array, Y: np.ndarray, weight: np.ndarray, units: Units) -> f
 
 def _spectrum(X: Array, weight: np.ndarray, units: Units) -> tuple[np.ndarray, np.ndarray]:
     """Return left singular vectors and squared singular values of weighted, centred columns z/ρ."""
-    rho = to_numpy(units.penalty_scale).astype(np.float64)
+    rho, (n, d) = to_numpy(units.penalty_scale).astype(np.float64), X.shape
     root, share = np.sqrt(weight)[:, None], weight / weight.sum()
-    if issparse(X) and X.shape[0] < X.shape[1]:
-        near = np.abs(to_numpy(units.nu)) < FAR
-        A = X.astype(np.float64) @ diags_array(np.where(near, to_numpy(units.scale) / rho, 0.0))
-        K = (A @ A.T).toarray()
+    if n < d:
+        if issparse(X):
+            near = np.abs(to_numpy(units.nu)) < FAR
+            A = X.astype(np.float64) @ diags_array(np.where(near, to_numpy(units.scale) / rho, 0.0))
+            K = (A @ A.T).toarray()
+        else:
+            K = np.zeros((n, n))
+            for columns in np.array_split(np.arange(d), 1 + d // BLOCK):
+                Z = to_numpy(units.standardised(X, columns)).astype(np.float64) / rho[columns]
+                K += Z @ Z.T
         K -= share @ K
         K -= (K @ share)[:, None]
         values, vectors = eigh(root * K * root.T, driver="evd", check_finite=False)

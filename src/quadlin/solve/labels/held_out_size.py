@@ -22,7 +22,7 @@ from quadlin.solve.lowrank.types import Options, Problem
 STEP = 10**0.5  # between sizes
 ENOUGH_ROWS = 500  # that are held out, if there are so many: one fold after the other
 FEWEST = 50  # rows; fewer keep their penalties
-WORTH = 2e-3  # of the loss: what a step must gain
+WORTH = 5e-3  # of the loss: what a step must gain
 
 
 @dataclass

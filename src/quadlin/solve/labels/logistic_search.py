@@ -17,7 +17,7 @@ from quadlin.solve.labels.label_table import LabelTable, TableFit
 from quadlin.solve.labels.left_out_deviance import Repeated, linear_model
 from quadlin.solve.labels.logistic import LogisticFit
 from quadlin.solve.lowrank.evidence import ColumnGram, Evidence, RowKernel
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Alpha
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
 from quadlin.solve.lowrank.types import Options, finished
 
@@ -25,6 +25,7 @@ TURNS, SETTLED = 6, 0.3  # of fit and penalties, and the change of log α that e
 WIDEST = 10.0  # largest standard deviation of log-odds under a prior
 RESIZE = exp(2.0)  # ratio of one size of penalties that is tried to the next
 CERTAIN_ROWS = 0.5  # deviance of all rows together; with less, they cannot distinguish fits
+LABEL_KERNEL_FEATURES = 120  # most features then: passes cost O(nd²), minutes with 700 features
 LABEL_KERNEL_ROWS = 600  # most rows for which all products are tried if they outnumber the rows
 BEHIND = 2.0  # of log evidence at the peak: other penalties cannot make up for more
 LATTICE, COARSE_LATTICE = (2.0, 25), (2.0, 12)  # of log α: the step, and the number of points
@@ -83,7 +84,7 @@ class LogisticSearch(RankSearch):
         """Return logistic regression on all products, if a matrix of them fits in memory."""
         d, most = self.d, min(self.n_rows, EXACT_COLUMNS)
         n = self.fit_of.surveyed.tally.counting  # rows of a kernel, including repeated ones
-        small = n <= LABEL_KERNEL_ROWS and n * d <= EXACT_ENTRIES
+        small = n <= LABEL_KERNEL_ROWS and d <= LABEL_KERNEL_FEATURES
         if d * (d + 3) // 2 > most and not small:
             return None
         low = [c for c in self.candidates() if c.rank > 0]

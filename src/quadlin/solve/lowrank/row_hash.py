@@ -30,11 +30,12 @@ def row_hash(numbers: np.ndarray, salt: int = 0) -> np.ndarray:
     return hashed
 
 
-def told_apart(keys: np.ndarray, most: float = 1) -> np.ndarray:
+def told_apart(keys: np.ndarray, most: float = 1, copies: int = 1) -> np.ndarray:
     """Return keys of rows, with other ones for equal rows where there are more than `most`.
 
     A sample, or a fold, of rows with few different values would otherwise have either all or none
-    of the most frequent ones. Equal rows are numbered, so their order does not matter.
+    of the most frequent ones. Equal rows are numbered, so their order does not matter; so many
+    `copies` of each have the same key.
 
     Examples
     --------
@@ -45,35 +46,46 @@ def told_apart(keys: np.ndarray, most: float = 1) -> np.ndarray:
     order = np.argsort(keys, kind="stable")
     first = np.flatnonzero(np.diff(keys[order], prepend=~keys[order[:1]]))
     sizes = np.diff(first, append=len(keys))
-    before = np.empty(len(keys), dtype=np.int64)
-    before[order] = np.arange(len(keys)) - np.repeat(first, sizes)
+    number = np.empty(len(keys), dtype=np.int64)
+    number[order] = (np.arange(len(keys)) - np.repeat(first, sizes)) % np.repeat(
+        np.maximum(sizes // copies, 1), sizes
+    )
     many = np.empty(len(keys), dtype=bool)
     many[order] = np.repeat(sizes > most, sizes)
-    return np.where(many, row_hash(keys ^ row_hash(before)), keys)
+    return np.where(many, row_hash(keys ^ row_hash(number)), keys)
 
 
-def are_repeated(features: np.ndarray, rows: np.ndarray) -> bool:
-    """Tell whether equal rows are the same observation, by keys of their features and of all.
+def observations(features: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return keys that are equal for rows of the same observation, from keys of features and rows.
 
-    If some rows of equal features have other targets than the rest, then features and target just
-    have few values, and equal rows are different observations.
+    Equal rows are one observation that was repeated, unless rows of equal features often have other
+    targets: then features and target just have few values, and equal rows are different
+    observations. If the whole table was repeated, its copies still count once.
 
     Examples
     --------
-    >>> features, target = np.array([1, 1, 2, 2, 3]), np.array([0, 0, 1, 1, 0])
-    >>> are_repeated(features, 10 * features + target)
-    True
-    >>> are_repeated(features, 10 * features + np.array([0, 1, 1, 1, 0]))
-    False
+    >>> features, target = np.arange(12) // 4, np.array([0, 0, 1, 0] * 3)
+    >>> len(np.unique(observations(features, 10 * features)))
+    3
+    >>> len(np.unique(observations(features, 10 * features + target)))
+    12
+    >>> twice = np.tile(features, 2)
+    >>> len(np.unique(observations(twice, 10 * twice + np.tile(target, 2))))
+    12
     """
+    rows = np.asarray(rows).astype(np.uint64)
     _, first, group, sizes = np.unique(
         features, return_index=True, return_inverse=True, return_counts=True
     )
     differ = np.bincount(group, rows != rows[first][group]) > 0
-    return bool(sizes[differ].sum() <= CHANGED * sizes[sizes > 1].sum())
+    if sizes[differ].sum() <= CHANGED * sizes[sizes > 1].sum():
+        return rows
+    copies = int(np.gcd.reduce(np.unique(rows, return_counts=True)[1]))
+    return told_apart(rows, copies=copies)
 
 
 MOST_ROWS = 200_000  # beyond this number, a few repeated rows do not matter
+NO_WEIGHT = np.iinfo(np.uint64).max  # the key of rows without weight
 CHANGED = 0.05  # of repeated rows: those whose target was corrected in one of them
 DIGITS = 5  # of random projections by which rows are compared: as many as float32 has
 
@@ -81,8 +93,8 @@ DIGITS = 5  # of random projections by which rows are compared: as many as float
 def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray | None]:
     """Return the number of distinct rows, and factors of the weights that merge repeated rows.
 
-    The first of equal rows gets the weight of all, the others get none; None if no row is repeated
-    (see `are_repeated`). One pass, four numbers per row.
+    The first row of an observation gets the weight of all, the others get none; None if each row is
+    another observation. One pass, four numbers per row.
     """
     if n_rows > MOST_ROWS:
         return n_rows, None
@@ -90,9 +102,12 @@ def counted_once(rows: Rows, units: Units, n_rows: int) -> tuple[int, np.ndarray
     weight = table[:, -1]
     counts = np.flatnonzero(weight > 0)
     keys = _hashed(table[counts, :-1])  # comparing numbers takes a tenth of the time
-    if len(np.unique(keys)) == len(counts) or not are_repeated(_hashed(table[counts, :-2]), keys):
+    if len(np.unique(keys)) == len(counts):
         return len(counts), None
+    keys = observations(_hashed(table[counts, :-2]), keys)
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    if len(first) == len(counts):
+        return len(counts), None
     totals, factors = np.bincount(group, weight[counts]), np.zeros(len(weight))
     factors[counts[first]] = totals / weight[counts[first]]
     return len(first), factors
@@ -121,11 +136,13 @@ def merged_weights(X: csr_array, weight: np.ndarray) -> np.ndarray:
 def content_keys(rows: Rows, units: Units) -> np.ndarray:
     """Return a number for the content of each row, whatever the units of its columns: one pass.
 
-    It is the same for rows that are repeated, but not for rows that are equal by chance.
+    It is the same for rows of the same observation, and the largest number for rows of no weight.
     """
     table = np.concatenate(rows.collect(_projected, units, _directions(units)))
-    keys = _hashed(table[:, :-1])
-    return keys if are_repeated(_hashed(table[:, :-2]), keys) else told_apart(keys)
+    counts = table[:, -1] > 0
+    keys = np.full(len(table), NO_WEIGHT)
+    keys[counts] = observations(*(_hashed(table[counts, :stop]) for stop in (-2, -1)))
+    return keys
 
 
 def _hashed(table: np.ndarray) -> np.ndarray:
