@@ -28,6 +28,7 @@ from quadlin.solve.fits.status_advice import warn_if_unknown
 from quadlin.solve.fits.uncertainty import Uncertainty, made_robust, uncertainty_of
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS
 from quadlin.solve.lowrank.types import FIXED, Options, Status, finished
 
 MOST_KEPT = 512  # parameters of a regression with pairs that `partial_fit` could go on with
@@ -59,7 +60,10 @@ def fit(task: Task, rows: Rows, warm: FitState | None, on_step: OnStep | None = 
     entries, size = rows.engine.source.entries, surveyed.tally.rows * len(names)
     sparse = entries is not None and entries < size / 2
     check_survey(surveyed, dtype, names, task.options, task.robust, sparse)
-    task = without_squares(rows, with_rarity(rows, task, surveyed), surveyed)
+    if task.automatic.rarity:
+        task = with_rarity(rows, task, surveyed)
+    if len(names) >= EXACT_COLUMNS:
+        task = without_squares(rows, task, surveyed)
     hook = None
     if on_step is not None:
 

@@ -23,7 +23,6 @@ from quadlin.solve.lowrank.column_descent import goes_by_columns
 from quadlin.solve.lowrank.column_ridge import ridges
 from quadlin.solve.lowrank.column_rows import ColumnFit, OrderedRows
 from quadlin.solve.lowrank.column_start import passed, start_of, start_sample
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS
 from quadlin.solve.lowrank.row_hash import content_keys
 from quadlin.solve.lowrank.types import Options, Plan, Problem
 
@@ -69,11 +68,11 @@ def choose_by_columns(rows: Rows, units: Units, plan: Plan, tally: Tally) -> Opt
 def without_squares(rows: Rows, plan: P, surveyed: Survey) -> P:
     """Return the plan without squares if ``diagonal="auto"`` and the rows can go by columns.
 
-    Sparse rows with many columns and few rows say little about squares, and without them a fit
-    takes a tenth of the time.
+    This is for more columns than fit in a matrix. Such rows, if sparse and few, say little about
+    squares, and without them a fit takes a tenth of the time.
     """
     maker, tally, options = plan.make_units, surveyed.tally, plan.options
-    if maker.diagonal != "auto" or options.dof(len(maker.names), 0) <= EXACT_COLUMNS:
+    if maker.diagonal != "auto":
         return plan
     maker = replace(maker, wide=True)
     plain = replace(maker, labels=False, counts=False)
