@@ -1,5 +1,7 @@
 """Penalties of labels with many columns: as large as the likelihood of held-out rows wants them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -7,6 +9,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from quadlin import SecondOrderClassifier
+from quadlin.solve.labels import logistic
+from quadlin.solve.lowrank.driver import follow
+from quadlin.solve.lowrank.types import Status
 
 WORDS, TEXTS, NEW = 1600, 800, 1000
 
@@ -40,3 +45,18 @@ def test_labels_that_follow_nothing_have_small_log_odds(texts):
     model = SecondOrderClassifier().fit(X[:TEXTS], labels)
     # 0.2 here, which raises the log-loss by 0.005.
     assert np.std(model.decision_function(X[TEXTS:])) < 0.3
+
+
+def test_ctrl_c_while_penalties_are_sized_ends_the_fit(texts, monkeypatch):
+    X, labels = texts
+    calls = []
+
+    def interrupted(problem, method, hook=None):
+        calls.append(1)
+        solution = follow(problem, method, hook)
+        return replace(solution, status=Status.interrupted)
+
+    monkeypatch.setattr(logistic, "follow", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        SecondOrderClassifier(rank=0).fit(X[:TEXTS], labels[:TEXTS])
+    assert len(calls) == 1

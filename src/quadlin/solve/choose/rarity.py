@@ -63,13 +63,13 @@ def with_rarity(rows: Rows, plan: P, surveyed: Survey) -> P:
 
 
 def _distinct_rows(rows: Rows, units: Units, tally: Tally) -> Rows:
-    """Return a sample of the rows, in which one of equal rows has the weight of all: two passes.
+    """Return a sample of the rows, in which repeated rows are one with their weight: two passes.
 
     The content of all columns decides which rows are drawn, so their order does not matter (unless
     there are very many). A few columns are not enough, since most rows have zeros there.
     """
-    if tally.rows > MOST_ROWS:
-        rows = sample_of(rows, MOST_ROWS / 2 / tally.rows, tally.rows)
+    if tally.rows > MOST_ROWS:  # comparing all of them would take too much memory
+        rows = sample_of(rows, 10 * SAMPLE_ROWS / tally.rows, tally.rows)
     keys = content_keys(rows, units)
     distinct = np.unique(keys[keys < NO_WEIGHT])
     drawn = keys <= distinct[min(SAMPLE_ROWS, len(distinct)) - 1]

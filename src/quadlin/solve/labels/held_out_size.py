@@ -17,7 +17,7 @@ from quadlin.solve.choose.rank import FOLDS, LOOSE_TOL, folds_by
 from quadlin.solve.labels.logistic import LogisticFit
 from quadlin.solve.labels.logistic_search import floored
 from quadlin.solve.lowrank.row_hash import content_keys
-from quadlin.solve.lowrank.types import Options, Problem
+from quadlin.solve.lowrank.types import Options, Problem, finished
 
 STEP = 10**0.5  # between sizes
 ENOUGH_ROWS = 500  # that are held out, if there are so many: one fold after the other
@@ -55,7 +55,7 @@ class HeldOutLikelihood:
         options = replace(options, tol=max(LOOSE_TOL, options.tol))
         total = 0.0
         for number, (kept, test) in enumerate(self.splits):
-            self.models[number] = kept.polished(options, self.models[number])[0].model
+            self.models[number] = finished(kept.polished(options, self.models[number])[0]).model
             rng = np.random.default_rng(self.fit.seed)
             problem = Problem(test, self.fit.units, replace(options, loss=self.fit.loss), rng)
             total += problem.sums(self.models[number], squares=False).loss
@@ -65,8 +65,8 @@ class HeldOutLikelihood:
 def resized(fit: LogisticFit, options: Options, start: Model, choose_rank: bool) -> Options:
     """Return the options with penalties of the size that predicts held-out rows best.
 
-    A rank that squared errors have chosen must predict them better than none: products also
-    represent that log-odds level off, where squared errors are concerned.
+    A rank that squared errors have chosen must predict them better than rank 0: to squared errors,
+    products also stand for the fact that probabilities level off.
     """
     if fit.surveyed.tally.counting < FEWEST:
         return options
