@@ -208,6 +208,9 @@ def test_options_reach_the_estimator(quadlin):
     assert load("model.safetensors").n_features_in_ == 2
     quadlin("fit F/numbers.csv --target price --rank 1 --no-polish")
     assert load("model.safetensors").polish is False
+    for text, wanted in {"none": None, "0.5": 0.5, "auto": "auto"}.items():
+        quadlin(f"fit F/numbers.csv --target price --rank 1 --rarity {text}")
+        assert load("model.safetensors").rarity == wanted
 
 
 def test_pairs_are_given_as_words_numbers_and_names(quadlin):
@@ -911,6 +914,8 @@ def test_what_is_noticed_on_the_standard_input_is_told_once(tmp_path):
         ("fit F/houses.csv --target price --pairs area", '"area" is not a pair. Give auto', 2),
         ("fit F/houses.csv --target price --pairs area:ag", "names 'ag', but the features are", 2),
         ("fit F/houses.csv --target price --pairs 2 --psd", "--pairs cannot be combined", 2),
+        ("fit F/houses.csv --target price --rarity 1.5", "--rarity 1.5 must be auto, none or", 2),
+        ("fit F/houses.csv --target price --rarity much", "--rarity much must be auto, none", 2),
         ("fit F/houses.csv --target price --cv --pairs 2", "combined with --pairs", 2),
         ("fit F/houses.csv --target price --hierarchy some", "--hierarchy", 2),
         ("pairs F/houses.csv --target city", "city", 1),

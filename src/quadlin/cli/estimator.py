@@ -75,7 +75,7 @@ def make_estimator(
     params = {
         **asdict(model),
         "alpha": _alpha(model.alpha),
-        "rarity": None if model.rarity == "none" else model.rarity,
+        "rarity": _rarity(model.rarity),
         "pairs": _pairs_in(model.pairs, [*source.names, *text_columns(source.encoder)]),
         "hierarchy": hierarchy_of(model.hierarchy),
         "uncertainty": "robust" if model.robust_errors else model.uncertainty,
@@ -143,6 +143,14 @@ def _alpha(text: str) -> float | str | tuple[float, float]:
     if len(values) not in (1, 2) or not all(0 <= value < np.inf for value in values):
         raise UsageError(f"--alpha {text} must be auto, a number ≥ 0, or two separated by a comma.")
     return values[0] if len(values) == 1 else (values[0], values[1])
+
+
+def _rarity(text: str) -> float | str | None:
+    """Return what `--rarity` asks for; text that is no number is refused with the other options."""
+    try:
+        return None if text == "none" else float(text)
+    except ValueError:
+        return text
 
 
 def _pairs_in(text: str, names: Sequence[str]) -> Any:
