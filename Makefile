@@ -6,20 +6,28 @@ BIN := $(VENV)/bin
 # The lower bounds of the core dependencies, as pyproject.toml names them.
 OLDEST := $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2.*/p' pyproject.toml)
 
-.PHONY: demo test test-oldest lint bench clean
+.PHONY: demo test slow quick test-oldest lint bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m quadlin.paper.demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+
+# The cases that take long; .ci/run runs them after the others.
+slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -n auto --dist worksteal -m slow tests
+
+# The linters and the most telling cases of the contract: for every save.
+quick: lint
+	$(BIN)/python -m pytest -n auto --dist worksteal -m smoke tests/contract
 
 # The estimators with the oldest versions of numpy, scipy, scikit-learn and the like that are supported. scikit-learn 1.6 holds
 # array-api-strict to the standard of 2023, which has no scalars in where(); real arrays have them.
 test-oldest:
 	$(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip install --quiet --editable ".[dev]" $(patsubst %,"%",$(OLDEST))
-	$(VENV)-oldest/bin/python -m pytest -q -k "not strict" tests/estimators
+	$(VENV)-oldest/bin/python -m pytest -q -k "not strict" -m smoke tests/contract
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -27,9 +35,9 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# What a fit costs, in ratios beside their bars: minutes.
+# What a fit costs, in reads of the table and relative to scikit-learn: a quarter of a minute.
 bench: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/bench.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/passes.py --only 30kd
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,8 +1,6 @@
 """What several test files draw their rows from, and other helpers."""
 
-import ast
 from copy import copy
-from pathlib import Path
 
 import numpy as np
 
@@ -77,53 +75,3 @@ def changed(value, at, new):
 
 def chunk_of(X, y, weight=None):
     return Chunk(X, y, weight)
-
-
-PLANTED = [  # rows, features, pairs, noise and kind of problems whose pairs are all to be found
-    (600, 40, 5, 0.5, "normal"),
-    (2000, 40, 5, 0.5, "normal"),
-    (1000, 40, 5, 0.5, "mixed"),
-    (1500, 80, 8, 1.0, "normal"),
-]
-
-
-def planted_pairs(n, d, count, noise, seed=1, kind="normal", skew=1.0):
-    """Correlated rows with pairs of strength 1 in standardised features; y; the pairs."""
-    rng, correlation = np.random.default_rng(seed), 0.3
-    X = np.sqrt(1 - correlation) * rng.standard_normal((n, d))
-    X = X + np.sqrt(correlation) * rng.standard_normal((n, 1))
-    if kind == "mixed":
-        X[:, ::3] = X[:, ::3] > 0.5
-        X[:, 1::3] = np.exp(skew * X[:, 1::3])
-    Z = (X - X.mean(axis=0)) / X.std(axis=0)
-    truth = set()
-    while len(truth) < count:
-        truth.add(tuple(sorted(rng.choice(d, 2, replace=False).tolist())))
-    f = Z @ rng.standard_normal(d) / np.sqrt(d)
-    f = f + sum(rng.choice([-1, 1]) * Z[:, i] * Z[:, j] for i, j in sorted(truth))
-    return X, f + noise * rng.standard_normal(n), truth
-
-
-def missing_tests(places):
-    """Return those places, each a file and a test in it, where there is no such test."""
-    here = Path(__file__).parent
-    missing = []
-    for place in places:
-        path, name = place.split("::")
-        tree = ast.parse((here / path).read_text())
-        if name not in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}:
-            missing.append(place)
-    return missing
-
-
-class AfterSteps:
-    """A callback that calls a function after each step of a fit, with the step's context."""
-
-    def __init__(self, function):
-        self.function = function
-
-    def setup(self, estimator, context): ...
-    def teardown(self, estimator, context): ...
-    def on_fit_task_begin(self, estimator, context): ...
-    def on_fit_task_end(self, estimator, context):
-        return context.task_name == "step" and self.function(context)

@@ -1,12 +1,10 @@
 """The sample of all rows that keeps a stream from showing a useless model."""
 
 import numpy as np
-import pytest
 from scipy.sparse import csr_array
 
-from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import Chunk
-from quadlin.stream.row_sample import FEWEST, MOST_NUMBERS, NUMBERS, RowSample
+from quadlin.stream.row_sample import RowSample
 
 
 def fed(X, y, cuts, most):
@@ -46,39 +44,3 @@ def test_sparse_rows_and_dense_rows_after_them_are_kept_and_later_changes_of_the
     X[:] = 0
     np.testing.assert_array_equal(sample.rows.X.toarray(), before)
     np.testing.assert_array_equal(sample.rows.weight, [1.0] * 10 + [2.0] * 10)
-
-
-def test_its_size_is_bounded_and_wide_rows_have_none():
-    for d in (1, 10, 500, 4000):
-        assert RowSample.of_features(d).most >= FEWEST
-        assert RowSample.of_features(d).most * (d + 2) <= max(NUMBERS, MOST_NUMBERS)
-    assert RowSample.of_features(10**6) is None
-
-
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("batch_size", [2, 7])
-def test_a_stream_of_noise_is_never_shown_worse_than_the_constant(batch_size, intercept):
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        X, weight = rng.lognormal(0, 1.5, (90, 3)), rng.integers(0, 4, 90).astype(float)
-        y = 5 * rng.standard_normal(90) + rng.standard_t(2, 90)
-        model = SecondOrderRegressor(
-            rank=2, alpha=0, batch_size=batch_size, fit_intercept=intercept, random_state=0
-        )
-        for start in range(0, 90, 11):
-            part = slice(start, start + 11)
-            model.partial_fit(X[part], y[part], sample_weight=weight[part])
-            seen = slice(0, start + 11)
-            centre = np.average(y[seen], weights=weight[seen]) if intercept else 0.0
-            error = np.average((model.predict(X[seen]) - y[seen]) ** 2, weights=weight[seen])
-            constant = np.average((y[seen] - centre) ** 2, weights=weight[seen])
-            assert error <= constant * (1 + 1e-9)
-
-
-def test_a_stream_that_goes_on_from_a_fit_is_not_judged_by_its_last_rows_alone():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((400, 3))
-    y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(400)
-    model = SecondOrderRegressor(rank=2, alpha=0, random_state=0).fit(X, y)
-    model.partial_fit(X[:3], y[:3] + 3)
-    assert model.score(X, y) > 0.9

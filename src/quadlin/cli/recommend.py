@@ -132,5 +132,6 @@ def _stored(
 
 def _distinct(table: Any) -> Any:
     """Return each row once, in the order in which they come first."""
-    frame = nw.from_native(table, eager_only=True)
-    return frame.unique(maintain_order=True, keep="first").to_native()
+    frame, row = nw.from_native(table, eager_only=True), "row of the file"
+    distinct = frame.with_row_index(row).unique(frame.columns, keep="first")
+    return distinct.sort(row).drop(row).to_native()  # not every backend keeps the order

@@ -69,7 +69,8 @@ class StreamCheckpoint:
     def note(self, now: bool = False) -> None:
         """Write the state if it is due, or `now`; the rows of a first batch are not written."""
         due = now or time.monotonic() - self.written > WRITE_SECONDS
-        if self.path is None or not due or self.stream.state is None:
+        resumed = not self.expected  # until then the file is that of a stream, perhaps another's
+        if self.path is None or not due or self.stream.state is None or not resumed:
             return
         tensors: dict[str, np.ndarray] = {}
         state = serialise(state_of(self.stream), "state", tensors)

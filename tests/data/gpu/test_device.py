@@ -4,13 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import sklearn
 import torch
-from scipy import sparse
 
 from problems import random_model
-from quadlin import SecondOrderRegressor
-from quadlin.core import chunks
 from quadlin.core.arrays import mapped
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import Serial
@@ -19,11 +15,7 @@ from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import UnitsMaker
-from quadlin.data.gpu import device, device_kernels
 from quadlin.data.gpu.device import OnDevice
-from quadlin.data.opening import engines
-from quadlin.datasets import make_second_order
-from quadlin.solve.lowrank.few_rows import sample_sizes
 from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.step_length import family, gram
 
@@ -47,10 +39,7 @@ def leaves(value):
 @pytest.mark.parametrize("limit", [ALL, 0])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_every_pass_says_on_a_device_what_it_says_here(dtype, weighted, limit, monkeypatch):
-    monkeypatch.setattr(chunks, "BLOCK_ELEMENTS", 100 * D)  # several blocks
-    monkeypatch.setattr(device_kernels, "WIDE_ELEMENTS", 300 * D)
-    monkeypatch.setattr(device, "STAGE_BYTES", 100 * D * np.dtype(dtype).itemsize)
+def test_every_pass_says_on_a_device_what_it_says_here(dtype, weighted, limit):
     source, rng = table(dtype, weighted), np.random.default_rng(1)
     here, there = Rows.of(source), Rows(OnDevice(source, "cpu", 1, limit))
     about = here.reduce(survey)
@@ -90,13 +79,6 @@ def test_rows_of_any_strides_and_read_only_ones_are_copied_as_they_are():
     np.testing.assert_array_equal(rows.reduce(survey).features.mean, X.mean(axis=0))
 
 
-def test_what_does_not_know_rows_by_their_products_alone_is_summed_here():
-    seen = []
-    rows = Rows(OnDevice(table(np.float64, False), "cpu", 1, ALL))
-    rows.reduce(lambda chunk: seen.append(type(chunk.X)) or 0)
-    assert seen == [np.ndarray]
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n_rows", [N, None])
 def test_a_sample_is_gathered_and_summed_on_the_device(n_rows, weighted):
@@ -113,60 +95,3 @@ def test_a_sample_is_gathered_and_summed_on_the_device(n_rows, weighted):
         assert there.tally == here.tally
         np.testing.assert_allclose(there.features.phi, here.features.phi)
         np.testing.assert_allclose(there.target.mean, here.target.mean)
-
-
-def test_fits_on_a_device_take_samples_whose_walks_are_worth_more_than_a_step():
-    assert sample_sizes(300_000, 1000, 11_000, *OnDevice.sample_entries) == []
-    assert sample_sizes(5_000_000, 1000, 11_000, *OnDevice.sample_entries) == [134_217]
-
-
-@pytest.mark.parametrize("limit", [ALL, 0])
-def test_a_fit_with_the_engine_cuda_is_the_fit_without_it(limit, monkeypatch):
-    def stand_in(source, name, workers):
-        assert name == "cuda"
-        return OnDevice(source, "cpu", workers, limit)
-
-    monkeypatch.setattr(OnDevice, "of", stand_in)
-    monkeypatch.setattr(device, "STAGE_BYTES", 100_000)
-    monkeypatch.setattr(OnDevice, "sample_entries", ())  # as many rows as here
-    data = make_second_order(3000, 30, rank=2, n_test=100, random_state=0)
-    plain = SecondOrderRegressor(2, alpha=0.0, random_state=0).fit(data.X, data.y)
-    far = SecondOrderRegressor(2, alpha=0.0, random_state=0).fit(data.X, data.y, engine="cuda")
-    assert isinstance(far.coef_, np.ndarray)
-    assert far.history_[-1].passes == plain.history_[-1].passes
-    np.testing.assert_allclose(far.predict(data.X_test), plain.predict(data.X_test), atol=1e-6)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_tensors_on_a_gpu_are_fitted_by_a_solver_here_and_stay_there(weighted, monkeypatch):
-    monkeypatch.setattr(engines, "on_gpu", lambda source: isinstance(source.X, torch.Tensor))
-    data = make_second_order(4000, 30, rank=2, n_test=100, random_state=0)
-    weight = np.arange(4000) % 3.0 if weighted else None
-    plain = SecondOrderRegressor(2, alpha=0.0, random_state=0).fit(data.X, data.y, weight)
-    X, y, X_test = (torch.asarray(a) for a in (data.X, data.y, data.X_test))
-    seen = []
-
-    def stop(self, fn, params, per_row=None):
-        seen.extend(leaf for leaf in leaves(params) if isinstance(leaf, torch.Tensor))
-        return carry(self, fn, params, per_row)
-
-    carry = OnDevice.carry
-    monkeypatch.setattr(OnDevice, "carry", stop)
-    far = SecondOrderRegressor(2, alpha=0.0, random_state=0)
-    with sklearn.config_context(array_api_dispatch=True):
-        far.fit(X, y, None if weight is None else torch.asarray(weight))
-        predicted = far.predict(X_test)
-    assert not seen  # the solver's numbers are numpy's
-    for value in (far.coef_, far.components_, far.moments_.mean, predicted):
-        assert isinstance(value, torch.Tensor)
-    np.testing.assert_allclose(predicted.numpy(), plain.predict(data.X_test), atol=1e-6)
-
-
-def test_engine_cuda_says_what_it_needs(monkeypatch):
-    X, y = np.ones((4, 2)), np.arange(4.0)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match=r"needs a GPU, but PyTorch .* finds none"):
-        SecondOrderRegressor(1).fit(X, y, engine="cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(ValueError, match="needs dense arrays or frames in memory"):
-        SecondOrderRegressor(1).fit(sparse.csr_array(X), y, engine="cuda:0")

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from field_problems import CELLS, FIELDS, X, Y, every_cell, ratings, table, variational_fit
-from quadlin.core.units import Target, Units
-from quadlin.solve.fields.field_predict import field_model
 from quadlin.solve.fields.field_rows import field_rows
 from quadlin.solve.fields.field_sums import LevelMoments, statistics
 
@@ -62,19 +60,6 @@ def test_weights_are_repetitions():
     repeated = variational_fit(X[rows], Y[rows], FIELDS, 2, seed=0)
     np.testing.assert_allclose(weighted.table, repeated.table, rtol=1e-4, atol=1e-6)
     assert weighted.history[-1].bound == pytest.approx(repeated.history[-1].bound)
-
-
-@pytest.mark.parametrize("kind", ["two", "side", "more"])
-def test_the_library_model_says_the_same_of_levels_that_were_seen(kind):
-    rows, y, fields, _ = table(kind)
-    fit = variational_fit(rows, y, fields, 3, seed=0)
-    zeros, ones = np.zeros(rows.shape[1]), np.ones(rows.shape[1])
-    raw = Units(zeros, ones, zeros, ones, zeros, Target(0.0, 1.0, 0.0, 1.0), ones, zeros)
-    model = field_model(fit.b, fit.table, fit.layout, fit.signs, raw)
-    products = np.sum((rows @ model.U) ** 2 * model.s, axis=1)
-    squares = rows**2 @ np.sum(model.U**2 * model.s, axis=1)
-    predicted = model.c + rows @ model.w + products - squares
-    np.testing.assert_allclose(predicted, fit.predict(rows), atol=1e-9)
 
 
 def test_statistics_of_many_entities_are_those_of_draws_of_their_levels():

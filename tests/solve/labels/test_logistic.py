@@ -1,4 +1,4 @@
-"""The logistic fit in the solver: its loss, gradient and curvature, and the evidence."""
+"""The logistic fit in the solver: its loss with its gradient and curvature."""
 
 from dataclasses import replace
 
@@ -11,12 +11,10 @@ from quadlin.core.model import Model
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.labels.logistic import LogisticFit, Working
-from quadlin.solve.labels.logistic_choice import fit_logistic
-from quadlin.solve.labels.logistic_search import LogisticSearch, floored
+from quadlin.solve.labels.logistic import Working
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
 from quadlin.solve.lowrank.tangent import Tangent
-from quadlin.solve.lowrank.types import Automatic, Options, Plan, Problem, Status
+from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Identity
 
 RNG = np.random.default_rng(0)
@@ -78,45 +76,3 @@ def test_the_working_least_squares_have_the_gradient_of_the_loss():
     ours, theirs = given.sums(model), about.sums(shifted)
     for name in ("p0", "p1", "p2", "action"):
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-9)
-
-
-def fitted(options, automatic):
-    make = UnitsMaker("auto", True, X.dtype, "abcd", (), True, labels=True)
-    rows = Rows.of(MemorySource(X, Y, WEIGHT))
-    return fit_logistic(rows, Plan(options, make, 0, automatic))
-
-
-def test_penalties_of_largest_evidence_are_macKays_fixed_point():
-    # α = γ/|θ|² where γ of the parameters are determined: here of logistic regression.
-    given, rows = problem(), Rows.of(MemorySource(X, Y, WEIGHT))
-    make = UnitsMaker("auto", True, X.dtype, "abcd", (), True, labels=True)
-    fit = LogisticFit(rows, given.units, make, rows.reduce(survey), 0)
-    search = LogisticSearch.of(fit, Options(rank=0, loss="logistic"), 300)
-    ridge = search.ridge()
-    Z = (X - np.average(X, axis=0, weights=WEIGHT)) * given.units.scale
-    p = probability(ridge.model.c + Z @ ridge.model.w)
-    h = WEIGHT * p * (1 - p)
-    C = Z - np.average(Z, axis=0, weights=h)
-    H = C.T @ (h[:, None] * C)
-    alpha = ridge.alpha[0]
-    determined = np.trace(np.linalg.solve(H + alpha * np.eye(4), H))
-    # The search stops where log α changes by less than .3 between fits.
-    assert np.log(alpha) == pytest.approx(np.log(determined / np.sum(ridge.model.w**2)), abs=0.4)
-    # The posterior has 300 rows for one number: its mean is near, here .5 below.
-    mean = fitted(Options(rank=0, loss="logistic"), Automatic(rank=False, alpha=True))[1].alpha[0]
-    assert np.log(mean) == pytest.approx(np.log(alpha), abs=1.0)
-
-
-def test_no_penalty_is_chosen_below_the_floor():
-    assert floored((0.0, 0.0), 10, 2) == (0.1, 0.19)
-    assert floored((5.0, 7.0), 10, 2) == (5.0, 7.0)
-
-
-def test_one_label_gives_the_constant():
-    make = UnitsMaker("auto", True, X.dtype, "abcd", (), True, labels=True)
-    rows = Rows.of(MemorySource(X, np.ones(300)))
-    plan = Plan(Options(rank=3, loss="logistic"), make, 0, Automatic(rank=True, alpha=True))
-    state, options = fit_logistic(rows, plan)
-    assert options.rank == 0
-    assert state.status is Status.converged
-    assert probability(np.float64(state.model.c)) == pytest.approx(300.5 / 301)

@@ -1,23 +1,18 @@
-"""Evidence against brute force, and what rank and penalties it chooses."""
+"""Evidence against brute force: densities, finite differences and exact integrals."""
 
-from math import log
+from math import log, pi
 
 import numpy as np
 import pytest
+from scipy.special import betainc, gammaln, multigammaln
 from scipy.stats import multivariate_normal
 
-from quadlin import SecondOrderRegressor
-from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
-from quadlin.core.model import predict
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.datasets import make_second_order
-from quadlin.metrics import degrees_of_freedom
-from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.penalty_search import maximised
-from quadlin.solve.lowrank.evidence import ColumnGram, RowKernel, Value, log_volume
+from quadlin.solve.lowrank.evidence import ColumnGram, RowKernel, log_volume
 from quadlin.solve.lowrank.tangent_gram import Basis, rotated, tangent_gram
 from quadlin.solve.lowrank.types import Options
 
@@ -67,7 +62,7 @@ def test_the_gradient_of_the_evidence_is_that_of_finite_differences(form):
 
 @pytest.mark.parametrize("log_alpha", [(-8.0, -8.0), (-8.0, -11.0)])
 def test_fewer_rows_than_parameters_do_not_tell_the_size_of_small_penalties(log_alpha):
-    # S = αyᵀK⁻¹y and |A| = |K|α^(p − n): the campaign compares no objectives there.
+    # S = αyᵀK⁻¹y and |A| = |K|α^(p − n).
     model = kernel_of(*small_problem(n=6))
     small, smaller = (model.at(np.array(log_alpha) - shift) for shift in (0.0, 6.0))
     assert small.log_evidence == pytest.approx(smaller.log_evidence, abs=0.01)
@@ -89,30 +84,50 @@ def test_the_best_penalties_are_mackays_fixed_point():
         assert alpha == pytest.approx(best.noise * determined / size, rel=0.2)
 
 
-class Slope:
-    """An evidence that rises by 2.9 per unit of log α, up to log α = 9."""
-
-    weight, sizes = 1.0, (1,)
-
-    def at(self, log_alpha, gradient=True, least=-np.inf):
-        x = float(log_alpha[0])
-        rise = np.where(log_alpha < 9, 2.9, -2.9)
-        return Value(-2.9 * abs(x - 9), rise, 1.0, np.zeros(1))
-
-
-def test_the_search_for_a_peak_does_not_end_just_short_of_where_it_looks():
-    # The first step is of the slope's own length, 0.1 short of 6, where one search ends.
-    assert maximised(Slope(), [(3.0,)]).log_alpha[0] == pytest.approx(9, abs=0.3)
-
-
 def test_the_volume_of_rank_one_and_of_full_rank_are_known_in_closed_form():
     assert log_volume(30, 30) == 0
     assert log_volume(30, 1) == pytest.approx(29 / 2 * log(2))
 
 
-def test_the_volume_of_all_but_full_rank_is_that_of_the_formula_for_full_rank():
-    # For k = d the same integral is 1: here it is taken one below, where for d = 2 it is √2.
-    assert log_volume(2, 1) == pytest.approx(log(2) / 2)
+def exact_log_volume(d, k):
+    """Return log c(d, k) by de Bruijn's formula: the integral over eigenvalues is a Pfaffian.
+
+    Of ∫ Π_{a<b} |s_a − s_b| Π |s_a|^{d−k} e^{−s_a²} ds, the Pfaffian's entries (i, j) vanish unless
+    one of i and j is even and the other odd. It is then the determinant of Γ(a) Γ(b) I_½(a, b) for
+    a = (i + d − k + 1)/2 of even i < k and b likewise of odd j, with a column of Γ(a) for odd k.
+    """
+    a, b = ((np.arange(first, k, 2) + d - k + 1) / 2 for first in (0, 1))
+    entries = betainc(a[:, None], b, 0.5)
+    entries = np.column_stack([entries, np.ones(len(a))]) if k % 2 else entries
+    over_s = np.linalg.slogdet(entries)[1] + gammaln(a).sum() + gammaln(b).sum()
+    over_U = d * k / 2 * log(pi) - multigammaln(d / 2, k)
+    p = d * k - k * (k - 1) / 2
+    return over_s + over_U + (p - k) / 2 * log(2) - p / 2 * log(pi)
+
+
+@pytest.mark.parametrize(("d", "k"), [(2, 1), (9, 1), (4, 4), (9, 9)])
+def test_the_exact_volume_is_that_of_the_closed_forms(d, k):
+    # Of rank one and of full rank it is known without an integral.
+    assert exact_log_volume(d, k) == pytest.approx((d - k) / 2 * log(2) if k == 1 else 0, abs=1e-9)
+
+
+TOO_FEW_DRAWS = pytest.mark.xfail(
+    strict=True, reason="`log_volume` is off by 3 to 19 nats for k ≥ 12 (issue 37)"
+)
+
+
+@pytest.mark.parametrize(
+    ("d", "k"),
+    [
+        (10, 3),
+        (30, 4),
+        (100, 6),
+        *(pytest.param(*dk, marks=TOO_FEW_DRAWS) for dk in ((30, 12), (60, 16))),
+    ],
+)
+def test_the_volume_of_matrices_of_low_rank_is_the_exact_one(d, k):
+    # A component is worth a few nats or more: half of one changes no choice of a rank.
+    assert log_volume(d, k) == pytest.approx(exact_log_volume(d, k), abs=0.5)
 
 
 def test_the_directions_of_a_basis_are_orthonormal_matrices():
@@ -185,135 +200,3 @@ def test_turned_rows_have_what_they_share_in_one_coordinate():
     assert np.abs(T[:, 0]).min() > 0.99e8
     assert np.abs(T[:, 1:]).max() < 10
     np.testing.assert_array_equal(rotated(A, 0 * everywhere), A)
-
-
-def search_of(X, y, weight=None, **parts):
-    rows, units = rows_and_units(X, y, weight, **parts)
-    n = len(y) if weight is None else int(np.count_nonzero(weight))
-    total = float(n if weight is None else weight.sum())
-    return RankSearch(rows, units, Options(rank=1, **parts), n, total, 0)
-
-
-def chosen(X, y, weight=None, rank=None, **parts):
-    search = search_of(X, y, weight, **parts)
-    return search.choice(rank), search.units
-
-
-def predicted(choice, units, X):
-    return units.target.mean + units.target.scale * predict(choice.solution.model, Block(X, units))
-
-
-def noisy(n=600, d=12, rank=2, noise=0.7, seed=0, **more):
-    return make_second_order(n, d, rank=rank, noise=noise, random_state=seed, **more)
-
-
-def test_the_true_rank_is_found():
-    tables = [noisy(seed=seed) for seed in range(4)]
-    assert [chosen(table.X, table.y)[0].options.rank for table in tables] == [2] * 4
-
-
-@pytest.mark.parametrize(("rank", "tried"), [(2, False), (26, True)])
-def test_all_products_are_tried_unless_a_low_rank_leaves_nothing_of_them(rank, tried):
-    # Of 1,200 rows and 351 products: a full rank leaves any low one hundreds of them.
-    data = noisy(n=1200, d=26, rank=rank, noise=0.5)
-    search = search_of(data.X, data.y)
-    assert search.choice().options.rank == rank
-    assert (26 in search.tried) == tried
-
-
-def test_the_choice_does_not_depend_on_the_order_of_the_rows():
-    data = noisy(n=200)
-    order = np.argsort(data.y)
-    one, units = chosen(data.X, data.y)
-    other, other_units = chosen(data.X[order], data.y[order])
-    assert one.options.rank == other.options.rank
-    assert one.options.alpha == pytest.approx(other.options.alpha, rel=1e-6)
-    f = predicted(one, units, data.X)
-    assert predicted(other, other_units, data.X) == pytest.approx(f, abs=1e-6 * np.std(f))
-
-
-@pytest.mark.parametrize("n", [120, 60])  # more rows than products, and fewer
-def test_weights_are_repetitions(n):
-    # 27 parameters of all products: fewer than the rows that are left with a weight above zero.
-    data = noisy(n=n, d=6)
-    times = np.random.default_rng(1).integers(0, 4, n)
-    one, _ = chosen(data.X, data.y, times.astype(float))
-    other, _ = chosen(np.repeat(data.X, times, axis=0), np.repeat(data.y, times))
-    assert one.options.rank == other.options.rank
-    assert one.options.alpha == pytest.approx(other.options.alpha, rel=1e-4)
-
-
-@pytest.mark.parametrize("rank", [1, 2, 6])
-def test_without_noise_there_is_no_penalty_and_the_model_is_exact(rank):
-    d = 20
-    data = make_second_order(
-        3 * degrees_of_freedom(d, rank), d, rank=rank, n_test=500, random_state=rank
-    )
-    choice, units = chosen(data.X, data.y)
-    assert choice.options.alpha == (0.0, 0.0)
-    assert choice.options.rank == rank
-    error = predicted(choice, units, data.X_test) - data.y_test
-    assert np.std(error) <= 1e-5 * np.std(data.y_test)
-
-
-def test_a_linear_target_without_noise_has_rank_zero_and_no_penalty():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((60, 8))
-    choice, _ = chosen(X, X @ rng.standard_normal(8) + 3)
-    assert (choice.options.rank, choice.options.alpha) == (0, (0.0, 0.0))
-
-
-def test_of_pure_noise_nothing_is_learnt():
-    # About one in 40 draws has a quadratic part: more than 2 of 30 have a probability of 4%.
-    errors, ranks = [], []
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        X, y = rng.standard_normal((150, 6)), rng.standard_normal(150)
-        choice, units = chosen(X, y)
-        ranks.append(choice.options.rank)
-        errors.append(np.std(predicted(choice, units, rng.standard_normal((500, 6)))))
-    assert ranks.count(0) >= 28
-    assert np.sqrt(1 + np.mean(np.square(errors))) < 1.02  # RMSE on new rows, beside that of 1
-
-
-def test_few_rows_per_parameter_are_not_overfitted():
-    # 1.7 rows per parameter of the true rank 3: the mean has an error of 1, and without the
-    # volume of the rank-k matrices the evidence takes rank 5 or 6.
-    data = make_second_order(400, 60, rank=3, noise=0.9, n_test=2000, random_state=1)
-    choice, units = chosen(data.X, data.y)
-    assert choice.options.rank <= 3
-    error = np.std(predicted(choice, units, data.X_test) - data.y_test) / np.std(data.y_test)
-    assert error < 0.95
-
-
-def test_a_rank_that_is_given_is_kept_and_its_penalties_are_found():
-    data = noisy(n=150, noise=2.0, n_test=1000)
-    choice, units = chosen(data.X, data.y, rank=5)
-    assert choice.options.rank == 5
-    plain = SecondOrderRegressor(rank=5, alpha=0.0, random_state=0).fit(data.X, data.y)
-    errors = predicted(choice, units, data.X_test), plain.predict(data.X_test)
-    ours, theirs = (np.std(f - data.y_test) for f in errors)
-    assert ours < 0.9 * theirs  # 2 rows per parameter, without a penalty
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [{"fit_linear": False}, {"fit_intercept": False}, {"psd": True}],
-    ids=lambda parts: next(iter(parts)),
-)
-def test_parts_that_are_not_fitted_are_left_out_of_the_choice(parts):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((400, 8)) + 0.5
-    U = np.linalg.qr(rng.standard_normal((8, 1)))[0]
-    y = 2 * ((X @ U) ** 2)[:, 0] + 0.3 * rng.standard_normal(400)
-    choice, units = chosen(X, y, **parts)
-    assert choice.options.rank == 1
-    assert np.std(predicted(choice, units, X) - y) < 0.4
-
-
-def test_the_rank_is_the_one_of_largest_evidence():
-    data = noisy(n=300)
-    search = search_of(data.X, data.y)
-    choice = search.choice()
-    assert max(search.candidates(), key=lambda c: c.evidence).rank == choice.options.rank
-    assert 0 in search.tried

@@ -1,4 +1,4 @@
-"""Samples and folds by the content of rows are fair, also where many rows are equal."""
+"""Samples by the content of rows are fair, also where many rows are equal."""
 
 import numpy as np
 import pytest
@@ -6,15 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
-from sklearn.linear_model import LinearRegression
 
-from quadlin import SecondOrderRegressor, SecondOrderRegressorCV
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
-from quadlin.core.units import Target, units_of
-from quadlin.solve.choose.rank import FOLDS, folds_by
-from quadlin.solve.lowrank.row_hash import content_keys
 from quadlin.solve.lowrank.sample import row_content, sample_of
 
 
@@ -72,60 +66,3 @@ def test_the_order_of_rows_does_not_matter():
         for o in (np.arange(3000), order)
     ]
     assert_array_equal(*sums)
-
-
-def folds_of(X, y):
-    units = units_of(Moments.of(X), np.zeros(X.shape[1], bool), Target(0.0, 1.0, 0.0, 1.0), X.dtype)
-    keys = content_keys(Rows.of(MemorySource(X, y)), units)
-    return folds_by(keys, np.random.default_rng(0))
-
-
-def test_folds_of_rows_with_few_values_are_fair():
-    X, y = flags(20_000)
-    folds = folds_of(X, y)
-    # 4,000 rows each, of which a tenth are ones: a standard error of 0.005.
-    assert_allclose([y[folds == fold].mean() for fold in range(FOLDS)], y.mean(), atol=0.02)
-
-
-def test_repeated_rows_are_in_the_same_fold_unless_they_are_a_large_part_of_it():
-    rng = np.random.default_rng(0)
-    twice = np.repeat(rng.standard_normal((500, 1)), 2, axis=0)
-    folds = folds_of(twice, twice[:, 0])
-    assert np.mean(folds[::2] == folds[1::2]) > 0.99
-    zeros = np.concatenate([np.zeros((1000, 1)), rng.standard_normal((1000, 1))])
-    folds = folds_of(zeros, zeros[:, 0])
-    assert_allclose([np.mean(zeros[folds == fold] == 0) for fold in range(FOLDS)], 0.5, atol=0.15)
-
-
-def test_cross_validation_of_flags_has_fair_folds():
-    X, y = flags(4000, d=8)
-    model = SecondOrderRegressorCV(ranks=[0], alphas=[1.0, 100.0]).fit(X, y)
-    scores = [model.cv_results_[f"split{fold}_test_score"][0] for fold in range(5)]
-    # 0.09 each, to 6%; folds of rows that are all equal had 0.02 and 0.54.
-    assert_allclose(scores, np.mean(scores), rtol=0.2)
-
-
-# Rows that are equal by chance are no repetitions: counting them once left only the mean here.
-@pytest.mark.parametrize("n", [2000, 60_000])
-def test_flags_and_a_target_of_two_values_are_fitted_as_well_as_by_least_squares(n):
-    X, y = flags(n, d=30)
-    new, _ = flags(5000, seed=1, d=30)
-    truth = 0.1 + 0.5 * new[:, 0]
-    errors = [
-        np.mean((model.fit(X, y).predict(new) - truth) ** 2)
-        for model in (SecondOrderRegressor(random_state=0), LinearRegression())
-    ]
-    assert errors[0] < 1.1 * errors[1]
-    assert errors[0] < 0.5 * np.var(truth)
-
-
-def test_rows_that_are_repeated_still_count_once():
-    rng = np.random.default_rng(0)
-    X = rng.integers(0, 3, (150, 12)).astype(float)
-    y = X[:, 0] + 2 * rng.standard_normal(150)
-    often = np.repeat(np.arange(150), 5)
-    once, again = (
-        SecondOrderRegressor(random_state=0).fit(X[o], y[o]) for o in (slice(None), often)
-    )
-    assert once.rank_ == again.rank_
-    assert_allclose(again.predict(X), once.predict(X), rtol=1e-5, atol=1e-6)

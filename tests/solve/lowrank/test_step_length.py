@@ -1,14 +1,21 @@
+"""The length of a step: least squares along its directions, so that the loss never rises."""
+
+from itertools import islice
+
 import numpy as np
 import pytest
 
-from problems import chunk_of, random_model
+from problems import random_model
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import predict
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.core.units import Target, units_of
+from quadlin.datasets import make_second_order
 from quadlin.solve.lowrank import step_length as guard
+from quadlin.solve.lowrank.moment_sequence import moment_sequence
+from quadlin.solve.lowrank.types import Options, Problem
 
 
 def setting(parts=(True, True)):
@@ -51,28 +58,15 @@ def test_the_first_direction_is_the_tangent_step_with_its_sign_turned():
     np.testing.assert_allclose(P @ D @ P, 0, atol=1e-10)  # nothing outside the tangent space
 
 
-def test_directions_that_are_one_and_the_same_do_no_harm():
-    X, y, units, _, family = setting()
-    twin = guard.Family(
-        family.span,
-        [*family.cores, family.cores[1]],
-        np.column_stack([family.w, family.w[:, 1]]),
-        [*family.c, family.c[1]],
-        family.free,
-    )
-    once = guard.best(guard.gram(chunk_of(X, y), family, units), 5)[1]
-    alpha, twice = guard.best(guard.gram(chunk_of(X, y), twin, units), 6)
-    assert np.all(np.isfinite(alpha))
-    assert twice == pytest.approx(once)
-
-
-def test_every_direction_obeys_what_is_not_fitted():
-    from quadlin.core.model import to_raw
-
-    _, _, units, _, family = setting(parts=(False, False))
-    rng = np.random.default_rng(0)
-    # The base itself is only tied when the solver ties it: compare differences.
-    zero = to_raw(guard.member(family, np.zeros(2), 8, False), units)
-    some = to_raw(guard.member(family, rng.standard_normal(2), 8, False), units)
-    np.testing.assert_allclose(some.coef, zero.coef, atol=1e-9)
-    assert some.intercept == pytest.approx(zero.intercept, abs=1e-9)
+@pytest.mark.parametrize(("kind", "per_parameter"), [("ar1", 20), ("gaussian", 4), ("gaussian", 1)])
+def test_guarded_steps_never_raise_the_loss(kind, per_parameter):
+    d, k = 20, 2
+    data = make_second_order(per_parameter * k * d, d, rank=k, distribution=kind, random_state=0)
+    m = Moments.of(data.X)
+    target = Target(0.0, float(np.sqrt(np.mean(data.y**2))), 0.0, 1.0)
+    units = units_of(m, m.tau >= 0.05, target, np.float64)
+    rows = Rows.of(MemorySource(data.X, data.y))
+    problem = Problem(rows, units, Options(rank=k), np.random.default_rng(0))
+    losses = [iterate.objective for iterate in islice(moment_sequence(problem), 40)]
+    assert len(losses) > 5
+    assert np.all(np.diff(losses) < 0)

@@ -68,7 +68,6 @@ def test_conditioned_columns_are_orthonormal_in_the_weights():
     measure = conditioned(COMPLEX, weight, False, RNG)
     AB = measure.forward(np.eye(6))
     np.testing.assert_allclose((AB.conj().T * weight) @ AB, np.eye(6), atol=1e-12)
-    assert measure.counter.count == 2  # the matrix of products, and this one
 
 
 def test_complex_rows_say_what_both_of_their_real_rows_say():

@@ -219,7 +219,8 @@ class MatrixSensing(MeasurementEstimator):
         flags = (bool(self.psd), bool(self.fit_intercept))
         recovery = Recovery(*counts, sizes, len(self.left_), *flags)
         given = rows if self.is_pair_ else rows[0]
-        recovery = recovery.of(y, self.predict(given), weight, self.loss == "huber")
+        measured = self._measure(rows[0], rows[-1])  # rows without the names that a frame had
+        recovery = recovery.of(y, measured, weight, self.loss == "huber")
 
         def again(**options: Any) -> Explanation:
             other = clone(self).set_params(**options) if options else self
@@ -263,6 +264,10 @@ class MatrixSensing(MeasurementEstimator):
         else:
             types = float_types(A)
             left = right = measurement_rows(self, A, accept_sparse="csr", dtype=types, reset=False)
+        return self._measure(left, right)
+
+    def _measure(self, left: Any, right: Any) -> np.ndarray:
+        """Return aᵀMb + c of the rows a and b."""
         measured = (left @ self.left_) * (right @ self.right_) @ self.values_
         return np.asarray(measured + self.intercept_)
 

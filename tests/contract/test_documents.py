@@ -1,0 +1,139 @@
+"""The README and the pages of docs/: their examples run and print what is written below them."""
+
+import re
+import shlex
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from contract.test_command_line import call
+from quadlin import SecondOrderRegressor, save
+from quadlin.datasets import make_second_order
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+# Pages whose every Python block is followed by its output.
+PRINTED = (
+    *("README.md", "docs/classification.md", "docs/counts.md", "docs/pairs.md"),
+    *("docs/reading_a_model.md", "docs/recommender.md", "docs/signals.md", "docs/special_cases.md"),
+)
+
+
+def read(page):
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(text, language="python"):
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def run_examples(text, page, capsys):
+    """Run the blocks of a page one after the other; return how many."""
+    names = {}
+    examples = re.findall(r"```python\n(.*?)```\s*```\n(.*?)```", text, re.DOTALL)
+    for code, output in examples:
+        exec(compile(code, page, "exec"), names)
+        assert capsys.readouterr().out == output
+    return len(examples)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # they go where the pages do not show them
+@pytest.mark.parametrize("page", PRINTED)
+def test_examples_print_what_is_written_below_them(page, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_examples(read(page), page, capsys) == len(blocks(read(page))) > 0
+
+
+def test_every_page_with_examples_is_run():
+    elsewhere = {
+        f"docs/{name}.md" for name in ("command_line", "laboratory", "model_files", "scale")
+    }
+    with_code = {str(page.relative_to(ROOT)) for page in PAGES if blocks(page.read_text())}
+    assert with_code == {*PRINTED, *elsewhere}
+
+
+def test_the_examples_of_sources_learn_what_is_there(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for code in blocks(read("docs/scale.md")):
+        exec(compile(code, "scale.md", "exec"), names)
+    assert "6000" in capsys.readouterr().out
+    assert np.isfinite(names["y"]).all()
+    assert names["model"].score(names["rows"]) > 0.95  # the noise leaves 0.99
+
+
+def test_a_model_file_is_read_without_quadlin_and_as_onnx(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text, names = read("docs/model_files.md"), {}
+    exec(compile(blocks(text)[0], "model_files.md", "exec"), names)
+    data = make_second_order(300, 6, distribution="mixed", noise=0.1, random_state=0)
+    model = SecondOrderRegressor(rank=2, random_state=0).fit(data.X, data.y)
+    save(model, "m.safetensors")
+    ours, expected = names["predict"]("m.safetensors", data.X), model.predict(data.X)
+    np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+    assert run_examples(text.partition("## ONNX\n")[2], "model_files.md", capsys) == 1
+
+
+def words(text):
+    """Return a text without its digits, which depend on the machine."""
+    return re.sub(r"[-+]?[\d.,]+(e[-+]\d+)?|\s+", " ", text).split()
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """Work where the tables of docs/command_line.md are."""
+    monkeypatch.chdir(tmp_path)
+    exec(compile(blocks(read("docs/command_line.md"))[0], "command_line.md", "exec"), {})
+
+
+def test_the_commands_of_the_docs_print_what_the_docs_say(tables, capsys):
+    consoles = "".join(blocks(read("docs/command_line.md"), "console"))
+    shown = re.findall(r"\$ quadlin (.*)\n((?:(?!\$ ).*\n)*)", consoles)
+    assert len(shown) >= 7
+    for line, output in shown:
+        assert call(shlex.split(line)) == 0, line
+        assert words(capsys.readouterr().out) == words(output), line
+
+
+def test_the_commands_of_the_readme_run_one_after_the_other(tables):
+    listing = read("README.md").partition('pip install ".[cli]"\n')[2].partition("```")[0]
+    lines = re.findall(r"^quadlin (.*)$", listing.replace("\\\n", ""), re.MULTILINE)
+    assert len(lines) == 4
+    for line in lines:
+        assert call(shlex.split(line, comments=True)) == 0, line
+    assert {"houses.safetensors", "houses.html", "prices.parquet"} <= {
+        path.name for path in Path().iterdir()
+    }
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("page", [page.relative_to(ROOT) for page in PAGES], ids=str)
+def test_links_between_pages_resolve(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for link, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", text):
+        target = (ROOT / page).parent / link if link else ROOT / page
+        assert target.exists(), link
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert anchor in anchors, (link, anchor)
+
+
+@pytest.mark.smoke
+def test_the_changelog_names_the_version_or_what_comes_next():
+    text = read("CHANGELOG.md")
+    assert metadata.version("quadlin") in text or re.search("unreleased", text, re.IGNORECASE)
+
+
+@pytest.mark.smoke
+@pytest.mark.xfail(
+    strict=True,
+    reason="`save` raises ImportError after pip install . since safetensors is an extra (issue 35)",
+)
+def test_a_plain_installation_runs_the_examples_of_the_readme():
+    """The README saves a model to a safetensors file after `pip install .`, without extras."""
+    assert ".safetensors" in "".join(blocks(read("README.md")))
+    needed = [text for text in metadata.requires("quadlin") if "extra ==" not in text]
+    assert "safetensors" in {re.split(r"[^\w-]", text)[0] for text in needed}
