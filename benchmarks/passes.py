@@ -1,153 +1,183 @@
-"""The cost of a pass in reads of X: one read is one `X @ v` on the same rows in the same run.
+"""What fits cost in reads of X: one read is the CPU time of one `X @ v` in the same run.
 
-    python benchmarks/passes.py [--entries 24000000] [--d 600] [--k 8] [--repeat 5] [--cases f32-C]
+    OMP_NUM_THREADS=1 python benchmarks/passes.py [--d 200] [--k 8] [--repeat 3] [--only float32]
+    OMP_NUM_THREADS=1 python benchmarks/passes.py --kernels [--entries 24000000] [--d 600]
 
-Prints one line per layout of X, diagonal and engine, with three passes each: the sums of a residual
-(`residual_sums`), the change along a step (`change_sums`) and the search along a family of models
-(`step_length.gram`). The unit of dense rows is a read by one core; that of CSR rows, with 20
-entries each, is a product with k dense columns. Times are CPU times of all threads, so that other
-work on the machine hardly matters, and minima over repetitions. ``QUADLIN_KERNEL=numpy`` measures
-the kernel that needs no compiler. With `--beside PATH`, the `src` folder of another version, every
-repetition also runs there, alternating with this one, and each cell is "there → here".
+Prints a line per case: the passes of a fit of given rank (passes over samples count by their
+share), its reads, reads per pass, and the error on new rows relative to that of the optimum of all
+rows (`tol=1e-10`) less 1. Then a default fit
+relative to one with its rank, penalties and pairs given, and to ridge regression on all products.
+CPU times are the least of `--repeat`.
+`--kernels` prints single passes: the sums of a residual, the change along a step and the search
+along a family of models; for CSR rows a read is a product with k dense columns.
+``QUADLIN_KERNEL=numpy`` measures the kernel that needs no compiler.
 """
 
 import argparse
-import importlib
-import operator
 import os
-import sys
 import time
+import warnings
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array, issparse
+from sklearn.linear_model import RidgeCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from threadpoolctl import threadpool_limits
 
-PER_ROW = 20  # entries of a sparse row
-SPARSE_COLUMNS = 20_000
-LAYOUTS = ("f32-C", "f64-C", "f32-F", "f64-F", "csr", "one-hot", "torch")
+from quadlin import SecondOrderRegressor
+from quadlin.datasets import make_second_order
+from quadlin.metrics import nmse
+
+PER_ROW, SPARSE_COLUMNS = 20, 20_000  # entries of a sparse row; columns
+CASES = {  # rows in units of kd, noise, dtype, order
+    "30kd, float32": (30, 0.0, np.float32, "C"),
+    "30kd, float32, noise 1": (30, 1.0, np.float32, "C"),
+    "30kd, float64": (30, 0.0, np.float64, "C"),
+    "30kd, float32, Fortran order": (30, 0.0, np.float32, "F"),
+    "100kd, float32": (100, 0.0, np.float32, "C"),
+    "100kd, float32, noise 1": (100, 1.0, np.float32, "C"),
+    "100kd, float64": (100, 0.0, np.float64, "C"),
+}
+PASSES = ("residual", "change", "search")
 
 
-def rows(layout, entries, d, rng):
-    """Draw rows with means of some standard deviations."""
-    if layout in ("csr", "one-hot"):
-        n, d = entries // PER_ROW // 8, SPARSE_COLUMNS
-        codes = rng.integers(0, d // PER_ROW, (n, PER_ROW)) + d // PER_ROW * np.arange(PER_ROW)
-        data = rng.uniform(0.5, 1.5, n * PER_ROW).astype(np.float32)
-        if layout == "one-hot":
-            data[:] = 1
-        return csr_array((data, codes.ravel().astype(np.int32), PER_ROW * np.arange(n + 1)), (n, d))
-    dtype = np.float64 if layout.startswith("f64") else np.float32
-    X = rng.standard_normal((entries // d, d), dtype=dtype)
-    X += rng.uniform(-3, 3, d).astype(dtype)
-    X = np.asfortranarray(X) if layout.endswith("F") else X
-    return torch.from_numpy(X) if layout == "torch" else X
-
-
-class Version:
-    """The modules of one version of the package, imported from its `src` folder."""
-
-    def __init__(self, source):
-        for name in [name for name in sys.modules if name.split(".")[0] == "quadlin"]:
-            del sys.modules[name]
-        sys.path.insert(0, source)
-        for name in ["chunks", "engine", "rows", "model", "moments", "sums", "units"]:
-            setattr(self, name, importlib.import_module(f"quadlin.core.{name}"))
-        if not hasattr(self.moments, "moments_of"):  # an earlier version
-            self.moments = importlib.import_module("quadlin.core.survey")
-        self.step_length = importlib.import_module("quadlin.solve.lowrank.step_length")
-        sys.path.remove(source)
-
-    def passes(self, X, free, k, seed):
-        """Return the source of the rows and, by name, each pass as a function of an engine."""
-        rng = np.random.default_rng(seed)
-        like = (lambda a: a) if not isinstance(X, torch.Tensor) else torch.from_numpy
-        n, d = X.shape
-        y = like(rng.standard_normal(n))
-        source = self.chunks.MemorySource(X, y)
-        first = self.chunks.MemorySource(X[:20_000], y[:20_000])
-        features, target = self.moments.moments_of(self.rows.Rows.of(first))
-        dtype = np.dtype(str(X.dtype).removeprefix("torch."))
-        target = self.units.target_of(target, True)
-        units = self.units.units_of(features, like(np.full(d, free)), target, X.dtype)
-
-        def draw(*shape):
-            return rng.standard_normal(shape).astype(dtype) / dtype.type(d**0.5)
-
-        def factor():
-            return like(np.linalg.qr(draw(d, k))[0])
-
-        model = self.model.constant_model(units, k)
-        model = replace(model, U=factor(), s=like(draw(k)), w=like(draw(d)))
-        other = replace(model, U=factor())
-        steps = self.model.Steps(
-            model.U, like(draw(d, 1, k)), like(draw(d, 1)), like(np.zeros(1, dtype))
-        )
-        step = (like(draw(d, k)), like(draw(d)))
-        models = self.step_length.family(model, step, other, units, True, True)
-        residual_sums, change_sums = self.sums.residual_sums, self.sums.change_sums
-        gram = self.step_length.gram
-        return source, {
-            "residual_sums": lambda rows: rows.reduce(residual_sums, model, units, None, not free),
-            "change_sums": lambda rows: rows.reduce(change_sums, steps, units, not free),
-            "gram": lambda rows: rows.reduce(gram, models, units),
-        }
-
-    def carried(self, source, workers):
-        """Return the rows of a source, summed in this thread or in several."""
-        engines = self.engine
-        engine = engines.Serial(source) if workers is None else engines.Threads(source, workers)
-        return self.rows.Rows(engine)
-
-
-def least(functions, repeat):
-    """Return the least CPU times, of all threads, of functions that are called in turns."""
-    times = [[] for _ in functions]
+def least(calls, repeat):
+    """Return the least CPU times, of all threads, of calls that take turns."""
+    times = np.full(len(calls), np.inf)
     for _ in range(repeat):
-        for fn, taken in zip(functions, times, strict=True):
+        for i, call in enumerate(calls):
             start = time.process_time()
-            fn()
-            taken.append(time.process_time() - start)
-    return [min(taken) for taken in times]
+            call()
+            times[i] = min(times[i], time.process_time() - start)
+    return times
+
+
+def one_hot_rows(n, rng):
+    levels = SPARSE_COLUMNS // PER_ROW
+    codes = rng.integers(0, levels, (n, PER_ROW)) + levels * np.arange(PER_ROW)
+    ones = np.ones(n * PER_ROW, np.float32)
+    ends = PER_ROW * np.arange(n + 1)
+    return csr_array((ones, codes.ravel().astype(np.int32), ends), (n, SPARSE_COLUMNS))
+
+
+def read_of(X, k):
+    v = np.ones((X.shape[1], k) if issparse(X) else X.shape[1], X.dtype)
+    with threadpool_limits(1):
+        return least([lambda: X @ v], 7)[0]
+
+
+def cost(name, o):
+    """Return passes, reads and the excess error of a fit."""
+    multiple, noise, dtype, order = CASES[name]
+    options = {"noise": noise, "n_test": 4000, "random_state": 0}
+    data = make_second_order(multiple * o.k * o.d, o.d, rank=o.k, **options)
+    X = np.asarray(data.X, dtype, order=order)
+
+    def fit(tol=1e-6):
+        return SecondOrderRegressor(o.k, alpha=0.0, tol=tol, random_state=0).fit(X, data.y)
+
+    def error(model):
+        return nmse(data.y_test, model.predict(data.X_test.astype(dtype)))
+
+    model = fit()
+    seconds = least([fit], o.repeat)[0]
+    excess = error(model) / error(fit(1e-10)) - 1 if noise else np.nan
+    return model.history_[-1].passes, seconds / read_of(X, o.k), excess
+
+
+def fits(o):
+    print("| fit of given rank | passes | reads | reads per pass | excess error |")
+    print("|---|---|---|---|---|", flush=True)
+    for name in (name for name in CASES if o.only in name):
+        passes, reads, excess = cost(name, o)
+        text = "" if np.isnan(excess) else f"{excess:+.1%}"
+        print(f"| {name} | {passes:g} | {reads:.0f} | {reads / passes:.1f} | {text} |", flush=True)
+
+
+def defaults(o):
+    """Print the cost of choosing."""
+    data = make_second_order(1000, 20, rank=2, noise=1.0, random_state=0)
+    X, y = data.X, data.y
+    default = SecondOrderRegressor(random_state=0).fit(X, y)
+    found = [(pair.first, pair.second) for pair in default.pairs_.pairs] if default.pairs_ else None
+    options = {"alpha": default.alpha_, "pairs": found, "random_state": 0}
+    given = SecondOrderRegressor(default.rank_, **options)
+    products = make_pipeline(StandardScaler(), PolynomialFeatures(2), RidgeCV(np.logspace(-2, 4)))
+    times = least([lambda m=m: m.fit(X, y) for m in (default, given, products)], o.repeat)
+    print(f"\n1,000 × 20, a default fit: {1e3 * times[0]:.0f} CPU ms, {times[0] / times[1]:.1f} "
+          f"times the fit with everything given, {times[0] / times[2]:.2f} times RidgeCV on all "
+          "products")  # fmt: skip
+
+
+def kernel_costs(X, squares, k, repeat):
+    """Return the reads of each pass; the only part of this script that needs internals."""
+    from quadlin.core.chunks import MemorySource
+    from quadlin.core.engine import Serial
+    from quadlin.core.model import Steps, constant_model
+    from quadlin.core.moments import moments_of
+    from quadlin.core.rows import Rows
+    from quadlin.core.sums import change_sums, residual_sums
+    from quadlin.core.units import target_of, units_of
+    from quadlin.solve.lowrank.step_length import family, gram
+
+    (n, d), rng = X.shape, np.random.default_rng(0)
+    y = rng.standard_normal(n)
+    features, target = moments_of(Rows.of(MemorySource(X[:20_000], y[:20_000])))
+    units = units_of(features, np.full(d, squares), target_of(target, True), X.dtype)
+
+    def draw(*shape):
+        return (rng.standard_normal(shape) / d**0.5).astype(X.dtype)
+
+    U, other = (np.linalg.qr(draw(d, k))[0] for _ in range(2))
+    model = replace(constant_model(units, k), U=U, s=draw(k), w=draw(d))
+    steps = Steps(U, draw(d, 1, k), draw(d, 1), np.zeros(1, X.dtype))
+    step = draw(d, k), draw(d)
+    models = family(model, step, replace(model, U=other), units, True, True)
+    rows = Rows(Serial(MemorySource(X, y)))
+    calls = [
+        lambda: rows.reduce(residual_sums, model, units, None, not squares),
+        lambda: rows.reduce(change_sums, steps, units, not squares),
+        lambda: rows.reduce(gram, models, units),
+    ]
+    with threadpool_limits(1):
+        return least(calls, repeat) / read_of(X, k)
+
+
+def kernels(o):
+    print(f"| rows | squares | {' | '.join(PASSES)} |\n|---|---|---|---|---|")
+    for layout in ("float32 C", "float64 C", "float32 F", "float64 F", "float32 CSR"):
+        rng, (dtype, order) = np.random.default_rng(0), layout.split()
+        if order == "CSR":
+            X = one_hot_rows(o.entries // PER_ROW // 8, rng)
+        else:
+            X = rng.standard_normal((o.entries // o.d, o.d), dtype=dtype) + np.ones(o.d, dtype)
+            X = np.asarray(X, order=order)
+        for squares in (True, False):
+            reads = kernel_costs(X, squares, o.k, o.repeat)
+            cells = " | ".join(f"{r:.1f}" for r in reads)
+            shape = f"{X.shape[0]:,} × {X.shape[1]:,}"
+            print(f"| {layout}, {shape} | {'yes' if squares else 'no'} | {cells} |", flush=True)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--entries", type=int, default=24_000_000, help="of a dense table")
-    parser.add_argument("--d", type=int, default=600, help="columns of a dense table")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--d", type=int, help="columns; default 200, of --kernels 600")
     parser.add_argument("--k", type=int, default=8, help="the rank of the models")
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--cases", nargs="+", choices=LAYOUTS, default=LAYOUTS)
-    parser.add_argument("--engines", nargs="+", default=["serial", "threads"])
-    parser.add_argument("--beside", help="the `src` folder of another version")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--only", default="", help="part of the name of a case")
+    parser.add_argument("--kernels", action="store_true", help="single passes")
+    parser.add_argument("--entries", type=int, default=24_000_000, help="of rows of --kernels")
     o = parser.parse_args()
-    here = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "src")
-    versions = [Version(s) for s in ([o.beside] if o.beside else []) + [here]]
-    cores = len(os.sched_getaffinity(0))
-    load = os.getloadavg()[0]
-    print(f"{cores} cores, k = {o.k}, load {load:.1f}")
-    names = ("residual_sums", "change_sums", "gram")
-    print(f"{'rows':<9}{'d':>6} {'diagonal':<9}{'engine':<9}", *(f"{n:>17}" for n in names))
-    for layout in o.cases:
-        X = rows(layout, o.entries, o.d, np.random.default_rng(0))
-        v = np.ones((X.shape[1], o.k) if issparse(X) else X.shape[1], np.float32)
-        v = torch.from_numpy(v) if layout == "torch" else v.astype(X.dtype)
-        for free in (True, False):
-            works = [version.passes(X, free, o.k, 0) for version in versions]
-            for engine in o.engines:
-                workers = None if engine == "serial" else cores
-                cells = []
-                for name in names:
-                    calls = [partial(operator.matmul, X, v)]
-                    for version, (source, by_name) in zip(versions, works, strict=True):
-                        calls.append(partial(by_name[name], version.carried(source, workers)))
-                    with threadpool_limits(1):
-                        read, *taken = least(calls, o.repeat)
-                    cells.append(" → ".join(f"{t / read:.1f}" for t in taken))
-                line = f"{layout:<9}{X.shape[1]:>6} {'free' if free else 'zero':<9}{engine:<9}"
-                print(line, *(f"{cell:>17}" for cell in cells), flush=True)
+    o.d = o.d or (600 if o.kernels else 200)
+    warnings.simplefilter("ignore")
+    print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}, k = {o.k}\n")
+    if o.kernels:
+        kernels(o)
+    else:
+        fits(o)
+        defaults(o)
 
 
 if __name__ == "__main__":

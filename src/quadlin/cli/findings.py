@@ -33,7 +33,7 @@ HEAVY = 20.0  # kurtosis, 3 for a normal distribution, above which a few rows de
 RANKS = range(1, 11)
 PLENTY, ENOUGH = 10, 4  # rows per parameter: with noise, and with little of it
 RARE = 5  # rows of a level
-PROGRAM = 450e6  # bytes; measured by benchmarks/big_csv.py
+PROGRAM = 450e6  # bytes; measured by `benchmarks/scale.py csv`
 SHRUNK = "fit chooses penalties that suit them."
 HELD = 1e9  # bytes of rows that `fit` holds by default
 

@@ -150,8 +150,7 @@ def units_of(
 
     A one-hot column has ρ² = 1/σ, so that a rare level, which occurs in few rows, is shrunk more
     than a common one: half-way between the ridge on standardised columns (ρ² = 1, the same share
-    for all) and on raw ones (ρ² = 1/σ²), and about as good as the better of the two
-    (`benchmarks/levels.py`).
+    for all) and on raw ones (ρ² = 1/σ²), and about as good as the better of the two.
     """
     xp = namespace(features.mean)
     varies = features.varies(dtype)

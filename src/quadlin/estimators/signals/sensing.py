@@ -108,7 +108,7 @@ class MatrixSensing(MeasurementEstimator):
     warns.
 
     A matrix of rank k has dk − k(k−1)/2 unknowns if it is symmetric and k(d + e − k) otherwise. Two
-    to three measurements for each are enough: see `benchmarks/sensing.py`. With ``rank="auto"`` a
+    to three measurements for each are enough: see `benchmarks/signals.py`. With ``rank="auto"`` a
     symmetric matrix also has a ridge penalty, the one of largest evidence, which is 0 without
     noise.
 
