@@ -387,11 +387,6 @@ def with_copies(copies, leverage):
     return np.vstack([X, [[0.0, leverage, leverage]]]), np.append(y, leverage**2 + 0.3)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="`pairs_` of a regressor gives ±2.7e4 where HC3 has 0.102: copies of rows and one of "
-    "high leverage (issue 37)",
-)
 @pytest.mark.parametrize("leverage", [5.0, 20.0])
 @pytest.mark.filterwarnings("ignore:.*extreme:UserWarning")
 def test_the_errors_of_the_report_are_hc3_beside_copies_of_rows_and_a_row_of_high_leverage(
@@ -404,11 +399,6 @@ def test_the_errors_of_the_report_are_hc3_beside_copies_of_rows_and_a_row_of_hig
     assert model.pairs_.pairs[0].std_error < 2 * regression(A, y)[2][-1]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the same coefficient has three standard errors in `summary`, `pairs_` and `find_pairs` "
-    "after duplicating rows (issue 37)",
-)
 def test_a_coefficient_of_duplicated_rows_has_one_standard_error():
     table, ((i, j),) = planted_pairs(60, 3, 1, seed=1)
     X, y = np.repeat(table.X, 2, axis=0), np.repeat(table.y, 2)

@@ -144,9 +144,6 @@ def test_rows_of_weight_zero_are_absent(case):
     np.testing.assert_allclose(beside.alpha_, without.alpha_, rtol=1e-6)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="weight-0 rows move chosen penalties by 0.4 to 1.3% (issue 37)"
-)
 def test_rows_of_weight_zero_do_not_move_penalties_that_hubers_loss_chooses():
     for seed in range(5):
         table = low_rank(200, 5, 2, sigma=1.0, seed=seed)

@@ -49,26 +49,18 @@ def test_given_products_are_those_of_the_truth_table(gate):
     np.testing.assert_allclose(told, expected, atol=1e-10)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="y = x0·x1 of two 0/1 columns, 1,000 rows without noise: R² 0.000 (issue 37)",
-)
 def test_the_product_of_two_columns_of_0_and_1_is_found():
     X = np.random.default_rng(0).integers(0, 2, (1000, 2)).astype(float)
     y = X[:, 0] * X[:, 1]
     assert nmse(y, SecondOrderRegressor().fit(X, y).predict(X)) < 1e-18
 
 
-@pytest.mark.xfail(
-    strict=True, reason="few distinct rows, noise 0: the fit is not exact (issue 37)"
-)
 def test_the_product_of_two_columns_of_plus_and_minus_1_is_exact():
     X = np.random.default_rng(0).choice([-1.0, 1.0], (1000, 2))
     y = X[:, 0] * X[:, 1]
     assert nmse(y, SecondOrderRegressor().fit(X, y).predict(X)) < 1e-18
 
 
-@pytest.mark.xfail(strict=True, reason="y = x² on {−1, 0, 1} without noise: R² 0.000 (issue 37)")
 def test_the_square_of_three_values_is_found():
     X = np.random.default_rng(0).choice([-1.0, 0.0, 1.0], (300, 1))
     assert nmse(X[:, 0] ** 2, SecondOrderRegressor().fit(X, X[:, 0] ** 2).predict(X)) < 1e-18
@@ -81,9 +73,6 @@ def test_the_square_of_three_values_is_exact_if_it_is_given():
     np.testing.assert_allclose([model.intercept_, *model.coef_], 0, atol=1e-10)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="One row of 1e8 in X and y makes 300 rows count as 3 (issue 37)"
-)
 @pytest.mark.filterwarnings("ignore:.*extreme:UserWarning")
 def test_one_extreme_row_does_not_hide_that_the_others_differ():
     # Without noise y = x0 holds in all rows, so that the extreme one is no contradiction.

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from scipy import sparse, stats
 
 from quadlin import Moments
+from quadlin.core.chunks import Chunk
+from quadlin.core.moments import Tally
 
 
 def assert_same(a, b, rtol=1e-9):
@@ -124,3 +126,24 @@ def test_a_constant_column_of_sparse_rows_is_constant(n, value):
         for moments in (one, two[0] + two[1]):
             np.testing.assert_array_equal(moments.varies(np.float64), [True, False])
             assert moments.mean[1] == pytest.approx(value, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("weight", "observations"),
+    [
+        (None, 4),
+        ([1, 2, 0, 3], 6),
+        ([2, 4, 0, 6], 6),
+        ([0.5, 0.5, 0.5, 0.5], 4),
+        ([1.5, 1, 0, 0.5], 18 / 7),
+    ],
+)
+def test_whole_weights_count_observations_and_others_are_relative(weight, observations):
+    # (1.5 + 1 + 0.5)² / (1.5² + 1² + 0.5²) = 18/7
+    weight = None if weight is None else np.array(weight, dtype=float)
+    X, y = np.zeros((4, 2)), np.zeros(4)
+    assert Tally.of(Chunk(X, y, weight)).observations == pytest.approx(observations)
+    halves = [
+        Chunk(X[a], y[a], None if weight is None else weight[a]) for a in (slice(2), slice(2, 4))
+    ]
+    assert (Tally.of(halves[0]) + Tally.of(halves[1])).observations == pytest.approx(observations)

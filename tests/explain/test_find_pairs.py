@@ -9,7 +9,7 @@ from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from quadlin import find_pairs
 from quadlin.explain.pair_setting import first_half
-from quadlin.solve.lowrank.row_hash import row_hash
+from quadlin.solve.lowrank.observations import row_hash
 
 
 def houses(n=800, seed=0):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import wraps
 from operator import is_not
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
@@ -185,13 +185,12 @@ def moved_to(leaf: Any, xp: Namespace, device: Any) -> Any:
     return xp.asarray(leaf, device=device) if isinstance(leaf, np.ndarray) else leaf
 
 
-P = ParamSpec("P")
 T = TypeVar("T")
 _last: dict[Any, tuple[tuple[Any, ...], Any]] = {}  # arguments and value, by function
 
 
-def remembered(fn: Callable[P, T]) -> Callable[P, T]:
-    """Return the last value again if all arguments are the very same objects.
+def remembered(fn: Callable[..., T]) -> Callable[..., T]:
+    """Return the last value again if all arguments, given by position, are the very same objects.
 
     For functions of O(kd) numbers that do not change: the last arguments and value are kept until
     the pass over the rows ends. Any number of threads may call it.
@@ -206,10 +205,10 @@ def remembered(fn: Callable[P, T]) -> Callable[P, T]:
     """
 
     @wraps(fn)
-    def inner(*args: P.args, **kwargs: P.kwargs) -> T:
+    def inner(*args: Any) -> T:
         last_args, value = _last.get(inner, ((), None))
         if len(last_args) != len(args) or any(map(is_not, last_args, args)):
-            value = fn(*args, **kwargs)
+            value = fn(*args)
             _last[inner] = args, value  # as one, so that threads agree
         result: T = value
         return result

@@ -5,14 +5,14 @@ All of them add: the moments of two halves are those of the whole.
 
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from math import inf
+from math import gcd, inf
 from operator import add
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import Array, canonical, is_numpy, namespace, unflagged
+from quadlin.core.arrays import Array, canonical, is_numpy, namespace, to_numpy, unflagged
 from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk, even_cuts, in_main_memory
 from quadlin.core.engine import Additive, in_wide_blocks
 from quadlin.core.library import ColumnMoments, column_moments, joined_moments, offered, takes
@@ -224,29 +224,54 @@ def _whole(total: float, mean: Array, var: Array, third: Array, fourth: Array) -
     return Moments(total, mean, var, kappa, phi)
 
 
+NOT_WHOLE = -1  # the unit of weights that are not whole numbers
+
+
 @dataclass(frozen=True)
 class Tally(Additive):
-    """The number of rows, and their weight."""
+    """The number of rows, their weight, and how many observations they are.
+
+    Weights that are whole numbers count observations, in units of their greatest common divisor: a
+    row of weight 2 is two rows. Other weights are relative, and together count as (Σω)²/Σω² rows.
+    """
 
     rows: int
     counting: int  # rows whose weight is not zero
     weight: float  # Σω
     squared_weight: float  # Σω²
+    unit: int = 1  # greatest common divisor of the weights, or NOT_WHOLE
 
     @classmethod
     def of(cls, chunk: Chunk) -> "Tally":
         """Count the rows of a chunk."""
-        n, omega = chunk.X.shape[0], chunk.weight
-        if omega is None:
+        n = chunk.X.shape[0]
+        if chunk.weight is None:
             return cls(n, n, float(n), float(n))
-        xp = namespace(omega)
-        counting = int(xp.sum(xp.astype(omega > 0, xp.int64)))
-        return cls(n, counting, float(xp.sum(omega)), float(xp.sum(omega**2)))
+        omega = to_numpy(chunk.weight).astype(np.float64)
+        counting, unit = int(np.count_nonzero(omega > 0)), whole_unit(omega)
+        return cls(n, counting, float(omega.sum()), float(omega @ omega), unit)
+
+    def __add__(self, other: "Tally") -> "Tally":
+        whole = NOT_WHOLE not in (self.unit, other.unit)
+        unit = gcd(self.unit, other.unit) if whole else NOT_WHOLE
+        return replace(super().__add__(other), unit=unit)
 
     @property
     def effective(self) -> float:
         """Return the effective number of rows, (Σω)²/Σω²."""
         return self.weight**2 / max(self.squared_weight, 1e-300)
+
+    @property
+    def share(self) -> float:
+        """Return the factor by which weights become numbers of observations."""
+        if self.unit == NOT_WHOLE:
+            return self.weight / max(self.squared_weight, 1e-300)
+        return 1.0 / max(self.unit, 1)
+
+    @property
+    def observations(self) -> float:
+        """Return how many observations the rows are."""
+        return self.share * self.weight
 
 
 @dataclass(frozen=True)
@@ -271,14 +296,14 @@ def moments_of(rows: Rows) -> tuple[Moments, Moments]:
     return total.features, total.target
 
 
-def whole_unit(weight: np.ndarray) -> int | None:
-    """Return the greatest common divisor of weights, None where they are not whole numbers.
+def whole_unit(weight: np.ndarray) -> int:
+    """Return the greatest common divisor of weights, or NOT_WHOLE.
 
     Examples
     --------
     >>> whole_unit(np.array([0.0, 20.0, 30.0])), whole_unit(np.array([0.5, 1.0]))
-    (10, None)
+    (10, -1)
     """
     if not np.all((weight == np.floor(weight)) & (weight < 2**53)):
-        return None
+        return NOT_WHOLE
     return int(np.gcd.reduce(weight.astype(np.int64))) if len(weight) else 0

@@ -13,8 +13,8 @@ from quadlin.core.units import Units, UnitsMaker
 from quadlin.data import Source
 from quadlin.data.columns.encoder import text_columns
 from quadlin.data.columns.names import positions_of
+from quadlin.solve.lowrank.observations import row_hash
 from quadlin.solve.lowrank.polish import fit_rows
-from quadlin.solve.lowrank.row_hash import row_hash
 from quadlin.solve.lowrank.types import Options, finished
 from quadlin.solve.pairs.pair_fit import PairFit
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES

@@ -16,7 +16,7 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.losses import value_and_slope
 from quadlin.core.model import Model, predict
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.lowrank.row_hash import row_hash
+from quadlin.solve.lowrank.observations import row_hash
 from quadlin.solve.lowrank.sample import stacked
 from quadlin.stream.verdict import constant_of, shortened
 

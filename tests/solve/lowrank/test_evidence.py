@@ -4,7 +4,7 @@ from math import log, pi
 
 import numpy as np
 import pytest
-from scipy.special import betainc, gammaln, multigammaln
+from scipy.special import gammaln, multigammaln
 from scipy.stats import multivariate_normal
 
 from quadlin.core.chunks import MemorySource
@@ -12,7 +12,13 @@ from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.penalty_search import maximised
-from quadlin.solve.lowrank.evidence import ColumnGram, RowKernel, log_volume
+from quadlin.solve.lowrank.evidence import (
+    ColumnGram,
+    RowKernel,
+    _half_betas,
+    _log_determinant,
+    log_volume,
+)
 from quadlin.solve.lowrank.tangent_gram import Basis, rotated, tangent_gram
 from quadlin.solve.lowrank.types import Options
 
@@ -84,50 +90,32 @@ def test_the_best_penalties_are_mackays_fixed_point():
         assert alpha == pytest.approx(best.noise * determined / size, rel=0.2)
 
 
-def test_the_volume_of_rank_one_and_of_full_rank_are_known_in_closed_form():
-    assert log_volume(30, 30) == 0
-    assert log_volume(30, 1) == pytest.approx(29 / 2 * log(2))
-
-
-def exact_log_volume(d, k):
-    """Return log c(d, k) by de Bruijn's formula: the integral over eigenvalues is a Pfaffian.
-
-    Of ∫ Π_{a<b} |s_a − s_b| Π |s_a|^{d−k} e^{−s_a²} ds, the Pfaffian's entries (i, j) vanish unless
-    one of i and j is even and the other odd. It is then the determinant of Γ(a) Γ(b) I_½(a, b) for
-    a = (i + d − k + 1)/2 of even i < k and b likewise of odd j, with a column of Γ(a) for odd k.
-    """
-    a, b = ((np.arange(first, k, 2) + d - k + 1) / 2 for first in (0, 1))
-    entries = betainc(a[:, None], b, 0.5)
-    entries = np.column_stack([entries, np.ones(len(a))]) if k % 2 else entries
-    over_s = np.linalg.slogdet(entries)[1] + gammaln(a).sum() + gammaln(b).sum()
-    over_U = d * k / 2 * log(pi) - multigammaln(d / 2, k)
+def log_volume_of_draws(d, k, draws=200_000):
+    """Return log c(d, k) from random eigenvalues: s² is gamma distributed."""
+    rng = np.random.default_rng(0)
+    s = np.sqrt(rng.gamma((d - k + 1) / 2, size=(draws, k))) * rng.choice([-1.0, 1.0], (draws, k))
+    i, j = np.triu_indices(k, 1)
+    over_s = np.log(np.mean(np.prod(np.abs(s[:, i] - s[:, j]), axis=1)))
+    over_s += k * gammaln((d - k + 1) / 2) - gammaln(k + 1)
     p = d * k - k * (k - 1) / 2
+    over_U = d * k / 2 * log(pi) - multigammaln(d / 2, k)
     return over_s + over_U + (p - k) / 2 * log(2) - p / 2 * log(pi)
 
 
-@pytest.mark.parametrize(("d", "k"), [(2, 1), (9, 1), (4, 4), (9, 9)])
-def test_the_exact_volume_is_that_of_the_closed_forms(d, k):
-    # Of rank one and of full rank it is known without an integral.
-    assert exact_log_volume(d, k) == pytest.approx((d - k) / 2 * log(2) if k == 1 else 0, abs=1e-9)
+@pytest.mark.parametrize(("d", "k"), [(2, 1), (7, 2), (10, 3), (30, 4), (31, 4)])
+def test_the_volume_is_that_of_random_eigenvalues(d, k):
+    # The products of at most six gaps vary by a factor of 3 or so: 0.7% for 200,000 draws.
+    assert log_volume(d, k) == pytest.approx(log_volume_of_draws(d, k), abs=0.03)
 
 
-TOO_FEW_DRAWS = pytest.mark.xfail(
-    strict=True, reason="`log_volume` is off by 3 to 19 nats for k ≥ 12 (issue 37)"
-)
-
-
-@pytest.mark.parametrize(
-    ("d", "k"),
-    [
-        (10, 3),
-        (30, 4),
-        (100, 6),
-        *(pytest.param(*dk, marks=TOO_FEW_DRAWS) for dk in ((30, 12), (60, 16))),
-    ],
-)
-def test_the_volume_of_matrices_of_low_rank_is_the_exact_one(d, k):
-    # A component is worth a few nats or more: half of one changes no choice of a rank.
-    assert log_volume(d, k) == pytest.approx(exact_log_volume(d, k), abs=0.5)
+@pytest.mark.parametrize("d", [4, 9, 24, 41])
+def test_the_determinant_of_full_rank_is_exact(d):
+    # All matrices are of rank d, whose volume is that of the one tangent space.
+    a = (np.arange(d) + 1) / 2
+    over_s = gammaln(a).sum() + _log_determinant(_half_betas(a[0], (d + 1) // 2, d // 2))
+    over_U = d * d / 2 * log(pi) - multigammaln(d / 2, d)
+    p = d * (d + 1) / 2
+    assert over_s + over_U == pytest.approx(p / 2 * log(pi) - (p - d) / 2 * log(2), abs=1e-9)
 
 
 def test_the_directions_of_a_basis_are_orthonormal_matrices():

@@ -103,7 +103,7 @@ def test_sums_over_products_equal_those_of_dense_columns(rank):
     np.testing.assert_allclose(score.spread, (weight * (left / (1 - leverage)) ** 2) @ influence**2)
 
 
-def test_rows_left_out_have_the_errors_of_fits_without_them():
+def test_observations_left_out_have_the_errors_of_fits_without_them():
     X, y, weight = some_rows()
     rows, units = in_memory(X, y, weight)
     search = PairSearch(rows, units, alpha=(0.3, 0.0, 0.2))
@@ -113,11 +113,11 @@ def test_rows_left_out_have_the_errors_of_fits_without_them():
     ridge[0], ridge[6:] = 0.0, 0.2
     A = np.concatenate([np.ones((60, 1)), Z, Z[:, fit.i] * Z[:, fit.j]], axis=1)
     r, squares = (y - units.target.mean) / units.target.scale, []
-    for i in np.flatnonzero(weight):
-        others = np.where(np.arange(60) == i, 0.0, weight)
+    for i in np.repeat(np.arange(60), weight.astype(int)):  # a row of weight 2 is two of them
+        others = weight - (np.arange(60) == i)
         gram = A.T @ (others[:, None] * A) + np.diag(ridge)
         f = A[i] @ np.linalg.solve(gram, A.T @ (others * r))
-        squares.append(weight[i] * (r[i] - f) ** 2)
+        squares.append((r[i] - f) ** 2)
     np.testing.assert_allclose(search.left_out_squares(), squares, rtol=1e-5)
 
 

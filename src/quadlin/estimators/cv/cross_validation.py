@@ -58,10 +58,9 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         steps, as long as a step improves the score.
     cv : int, splitter, iterable of (train, test) or None, default=None
         Folds. None makes five folds, and a number that many. Rows are shuffled by their contents,
-        so their order does not matter, and repeated rows stay together (unless there are others
-        with the same features and another target). There is a warning if blocks of consecutive
-        rows are predicted much worse. For time series use `TimeSeriesSplit`, for groups see `fit`.
-        A fold whose test rows all have weight 0 is left out.
+        so their order does not matter. There is a warning if blocks of consecutive rows are
+        predicted much worse. For time series use `TimeSeriesSplit`, for groups, such as repeated
+        rows, see `fit`. A fold whose test rows all have weight 0 is left out.
     scoring : str, callable or None, default=None
         A scorer; None is minus the mean squared error, weighted. A callable is called with a
         fitted `SecondOrderRegressor`, the rows held out as they were given, and their targets.

@@ -14,8 +14,7 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.choose.rank import LARGE_PART
-from quadlin.solve.lowrank.row_hash import observations, row_hash, told_apart
+from quadlin.solve.lowrank.observations import row_hash, told_apart
 
 FOLDS = 5
 PROBES = 4  # projections of the rows by which neighbours are compared
@@ -57,15 +56,14 @@ def is_shuffled(cv: Any, groups: Any) -> bool:
 
 
 def _by_content(chunk: Chunk, rows: Rows, cv: int | None, seed: int) -> Iterator[Split]:
-    """Yield folds of shuffled rows, repeated rows together, whatever the order of the rows."""
+    """Yield folds of shuffled rows, whatever the order of the rows."""
     everyone = np.arange(chunk.X.shape[0])
     counting = everyone if chunk.weight is None else everyone[to_numpy(chunk.weight) > 0]
     n_splits = min(FOLDS, max(2, len(counting))) if cv is None else int(cv)
     KFold(n_splits).get_n_splits()  # refuses fewer than two
     if n_splits > len(everyone):
         raise ValueError(f"cv={n_splits} folds need as many rows; X has {len(everyone)}.")
-    keys, features = np.concatenate(rows.collect(row_keys, seed))[counting].T
-    keys = told_apart(observations(features, keys), len(keys) * LARGE_PART / n_splits)
+    keys = told_apart(np.concatenate(rows.collect(row_keys, seed))[counting])
     order = counting[np.argsort(keys, kind="stable")]
     for test in np.array_split(order, n_splits):
         held = np.zeros(len(everyone), dtype=bool)
@@ -74,15 +72,13 @@ def _by_content(chunk: Chunk, rows: Rows, cv: int | None, seed: int) -> Iterator
 
 
 def row_keys(chunk: Chunk, seed: int) -> np.ndarray:
-    """Return 64 pseudo-random bits for each row, by features and target, and by features alone.
+    """Return 64 pseudo-random bits for each row, by features and target.
 
     The products are summed row by row, never by a matrix product, whose rounding depends on where
     in a block a row stands.
     """
     q = np.random.default_rng(seed).standard_normal(chunk.X.shape[1] + 1)
-    features = _projected(chunk.X, q[1:])[:, None]
-    target = q[0] * to_numpy(chunk.y).astype(np.float64)[:, None]
-    values = np.concatenate([features + target, features], axis=1)
+    values = _projected(chunk.X, q[1:]) + q[0] * to_numpy(chunk.y).astype(np.float64)
     return row_hash((values + 0.0).view(np.uint64), seed % 2**32)
 
 

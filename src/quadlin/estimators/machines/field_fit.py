@@ -23,7 +23,7 @@ from quadlin.solve.choose.rank_climb import too_wide
 from quadlin.solve.fields.field_machine import FieldMachine, Sweep
 from quadlin.solve.fields.field_predict import field_model
 from quadlin.solve.fields.field_rows import default_signs, may_follow
-from quadlin.solve.fields.field_table import FieldTable, evidence_share, field_table
+from quadlin.solve.fields.field_table import FieldTable, field_table
 from quadlin.solve.fields.gibbs import Draws, draw
 from quadlin.solve.fields.label_machine import BURN_IN as LABEL_BURN_IN
 from quadlin.solve.fields.label_machine import SHARE as LABEL_SHARE
@@ -49,10 +49,10 @@ def fit_fields(
 ) -> Fitted | None:
     """Fit rows of one-hot fields by their posterior; None where the rows are not of that kind.
 
-    Weights are relative, and a row counts once however often it is given (`evidence_share`). With
-    `draws`, the predictions are means over so many draws. With `loose` there may be columns that
-    follow no field, if they have no part in products and there are no draws. With `labels`, the
-    targets are labels 0 and 1, their weights count rows as they are, and the log-odds are fitted.
+    Weights count observations (`Tally`). With `draws`, the predictions are means over so many
+    draws. With `loose` there may be columns that follow no field, if they have no part in products
+    and there are no draws. With `labels`, the targets are labels 0 and 1, their weights count rows
+    as they are, and the log-odds are fitted.
     """
     task, rows, on_step = job.task, job.rows, job.on_step
     source: Any = job.source
@@ -66,7 +66,7 @@ def fit_fields(
     check_weights(surveyed.tally, task.make_units.dtype)
     rank = AUTO_RANK if task.automatic.rank else task.options.rank
     few = left_to_columns(rows, replace(task.options, rank=rank), surveyed, task.make_units)
-    share = 1.0 if labels else evidence_share(source)
+    share = 1.0 if labels else surveyed.tally.share
     if share != 1:
         weight = np.ones(len(source.y)) if source.weight is None else np.asarray(source.weight)
         source = replace(source, weight=share * weight)

@@ -138,8 +138,8 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         sample_weight : array (n_samples,) or None
             A weight of 2 has the same effect as giving the row twice, 0 as leaving it out. Where
             penalties are chosen, a common factor of all weights does not matter: whole numbers
-            count labels or counts after division by their greatest common divisor, and all other
-            weights are relative, as are all weights of targets that are numbers.
+            count rows after division by their greatest common divisor, and all other weights are
+            relative.
         engine : None, "serial", "threads", "cuda", int or Dask client
             Where the sums over rows are computed: "serial" in this thread, with the threads of the
             linear algebra library; "threads", or a number of them, in several threads, with the

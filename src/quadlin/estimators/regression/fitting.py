@@ -149,7 +149,10 @@ def _fit_state(
         weighted = first[2]
         try:
             finished(first[0])
-            begin, options = fit_choosing(weighted, replace(task, options=options))
+            # Weights count observations as given; those of outliers count less.
+            of_weighted = replace(weighted.reduce(survey), tally=surveyed.tally)
+            chooser = replace(task, options=options)
+            begin, options = fit_choosing(weighted, chooser, surveyed=of_weighted)
         except KeyboardInterrupt:
             return replace(first[0], status=Status.interrupted), *first[1:]
         if begin.status is Status.interrupted:

@@ -1,26 +1,23 @@
-"""The scale of sample weights, which says nothing about how many rows there are.
+"""The scale of sample weights where a likelihood chooses penalties: weights become counts of rows.
 
-Where penalties are chosen, rows count as evidence. Weights that are not whole numbers are relative:
-together they count as (Σω)²/Σω² rows. Whole numbers count labels, as those of a table of counts do,
-in units of their greatest common divisor.
+Penalties of labels and counts are compared with a likelihood, in which each row counts, so weights
+are first multiplied by `Tally.share`.
 """
 
 from dataclasses import replace
-from math import gcd
 
 import numpy as np
 
-from quadlin.core.arrays import moved, to_numpy
-from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.arrays import moved
+from quadlin.core.chunks import MemorySource
 from quadlin.core.messages import warn
-from quadlin.core.moments import Tally, whole_unit
+from quadlin.core.moments import NOT_WHOLE, Tally
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Job
 from quadlin.estimators.regression.tasks import FitResult
 
-NOT_WHOLE = -1
 MANY = 1.5  # times the number of rows: weights that count so many are worth a word
 
 
@@ -35,28 +32,16 @@ def _count_share(rows: Rows, source: MemorySource | Source) -> float:
     """Return the factor by which weights count rows; one pass, if there may be weights."""
     if isinstance(source, MemorySource) and source.weight is None and rows.values is None:
         return 1.0
-    units, tallies = zip(*rows.collect(_whole_unit), strict=True)
-    tally: Tally = sum(tallies[1:], start=tallies[0])
+    tally = rows.reduce(Tally.of)
     if not tally.weight > 0:
         return 1.0  # which is refused elsewhere
-    if NOT_WHOLE in units:
-        return tally.effective / tally.weight
-    share = 1.0 / gcd(*units)
-    if share * tally.weight > MANY * tally.counting:
+    if tally.unit != NOT_WHOLE and tally.observations > MANY * tally.counting:
         warn(
             f"The weights are whole numbers, so {tally.counting:,} rows count as "
-            f"{share * tally.weight:,.0f} where penalties are chosen. If the weights are only "
+            f"{tally.observations:,.0f} where penalties are chosen. If the weights are only "
             "relative, and not counts, divide them by their mean."
         )
-    return share
-
-
-def _whole_unit(chunk: Chunk) -> tuple[int, Tally]:
-    """Return the greatest common divisor of the weights, if they are whole, and their sums."""
-    if chunk.weight is None:
-        return 1, Tally.of(chunk)
-    unit = whole_unit(to_numpy(chunk.weight).astype(np.float64))
-    return NOT_WHOLE if unit is None else unit, Tally.of(chunk)
+    return tally.share
 
 
 def _reweighted(
@@ -71,7 +56,7 @@ def _reweighted(
         factors = moved(np.full(source.X.shape[0], share), like)
         weighted = factors if given is None else given * factors
         return rows.reweighted(factors), replace(source, weight=weighted)
-    n = sum(tally.rows for _, tally in rows.collect(_whole_unit))
+    n = rows.reduce(Tally.of).rows
     return rows.reweighted(np.full(n, share)), source
 
 

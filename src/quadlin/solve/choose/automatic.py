@@ -18,11 +18,10 @@ from quadlin.solve.choose.last_fit import Choice, LastFit
 from quadlin.solve.choose.leave_one_out import CLEARLY, surely_less
 from quadlin.solve.choose.linear_choice import MANY_ROWS, LinearChoice
 from quadlin.solve.choose.rank_climb import FIRST_RANK, RankClimb
-from quadlin.solve.choose.residual_spectrum import remainder_of
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES
+from quadlin.solve.lowrank.exact import EXACT_ENTRIES
 from quadlin.solve.lowrank.polish import OnStep
 from quadlin.solve.lowrank.sample import sample_of
-from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
+from quadlin.solve.lowrank.tangent_gram import Candidate
 from quadlin.solve.lowrank.types import NO_NOISE
 
 SAMPLE_ROWS = 20  # rows per parameter that choose as well as all rows
@@ -68,8 +67,9 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         sample = sample_of(self.rows, size / self.n_rows, None)
         if sample.engine.source.rows < size / 2:  # too many rows are equal
             return self
-        weight = sample.reduce(survey).tally.weight
-        return RankSearch(sample, self.units, self.options, round(weight), weight, self.seed)
+        tally = sample.reduce(survey).tally
+        counts = tally.counting, tally.weight
+        return RankSearch(sample, self.units, self.options, *counts, self.seed)
 
     def sample_size(self, k: int) -> int:
         """Return how many rows are enough to compare ranks up to k."""
@@ -83,7 +83,7 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         if self.few_features:
             _ = self.products  # one pass, for ridge regression as well
         ridge = self.ridge()
-        if ridge.noise <= NO_NOISE and self.n_rows > 2 * (self.d + 1):
+        if ridge.noise <= NO_NOISE and self.observations > 2 * (self.d + 1):
             return ridge  # it predicts the target exactly
         most, few = self.most(), self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS)
         products = self.d > 0 and (self.plain or few)  # the matrix n×n is of the plain model
@@ -95,26 +95,9 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
             self.climb(self.first_rank(most), most)
         if products and spectrum is not None:
             products = not spectrum.says_nothing
-        if products and min(c.noise for c in self.candidates()) > NO_NOISE:
-            low = self.by_merit()[0]
-            if self.is_complete(low) and self.agree(low, self.sized(ridge)):
-                return low
+        if products and not any(self.is_exact(c) for c in self.candidates()):
             self.candidate(self.d)
         return self.decided()
-
-    def is_complete(self, low: Candidate) -> bool:
-        """Return whether a low rank is certain, and all products would add nothing: two passes.
-
-        Then all products need not be tried: their matrix takes n·d⁴/4 operations, this check n·d².
-        """
-        ridge, d, model = self.ridge(), self.d, low.model
-        if model is None or low.evidence < ridge.evidence + CERTAIN:
-            return False
-        by_columns = d * (d + 3) // 2 <= min(self.n_rows, EXACT_COLUMNS) and self.plain
-        if self.few_features or not by_columns or not isinstance(ridge.gram, TangentGram):
-            return False  # all products cost little, or are not tried
-        remainder = remainder_of(self.rows, model, self.units, ridge.gram, self.weight)
-        return remainder.says_nothing(low.noise)
 
     def decided(self) -> Candidate:
         """Return the low rank that is clearly better than none by evidence and by left-out rows.
@@ -123,7 +106,7 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         The evidence assumes that the noise is Gaussian and the model true, but a few extreme rows
         may cause a quadratic part that says nothing about the other rows.
         """
-        if min(c.noise for c in self.candidates()) <= NO_NOISE:
+        if any(self.is_exact(c) for c in self.candidates()):
             return self.by_merit()[0]
         low = [c for c in self.by_merit() if c.rank not in (0, self.d) and c.merit >= self.least]
         linear: Candidate | None = None
@@ -153,9 +136,7 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
         if products is None:
             return False
         certain = candidate.merit >= products.merit + CERTAIN or self.is_ridge(products)
-        if not (certain or self.is_behind(products, self.left_out(candidate))):
-            return False
-        return self.agree(candidate, self.sized(self.ridge()))
+        return certain and self.agree(candidate, self.sized(self.ridge()))
 
     def prefers(
         self, merit: float, squares: np.ndarray, parameters: int, log_tried: float = 0.0
@@ -174,20 +155,15 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
             chosen = self.best()
         else:
             self.reached = merit
-            products, error = self.candidate(self.d), squares.sum() / self.weight
-            behind = products is not None and (
-                self.is_ridge(products) or self.is_behind(products, float(error))
-            )
+            products = self.candidate(self.d)
+            behind = products is not None and self.is_ridge(products)
             chosen = self.sized(ridge) if behind else self.decided()
         least = chosen.merit if 0 < chosen.rank < self.d else self.least
-        enough_rows = self.n_rows >= MANY_ROWS * parameters and self.many_rows(chosen)
+        enough_rows = self.observations >= MANY_ROWS * parameters and self.many_rows(chosen)
         return merit >= least and (enough_rows or self.confirmed(squares, chosen, log_tried))
 
     def agree(self, candidate: Candidate, linear: Candidate) -> bool:
         """Return whether a low rank predicts rows that are left out one at a time well enough."""
-        ridge = linear if linear.rank == 0 else self.ridge()
-        if self.surely_better(candidate, ridge, linear):
-            return True
         return self.confirmed(self.left_out_squares(candidate), linear)
 
     def confirmed(self, squares: np.ndarray, other: Candidate, log_tried: float = 0.0) -> bool:

@@ -14,7 +14,6 @@ from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.model import Model, with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.choose.expected_errors import expected_error
 from quadlin.solve.choose.penalty_search import far_behind, maximised, maximised_from_few, raised
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.evidence import Evidence, RowKernel, log_volume
@@ -24,7 +23,7 @@ from quadlin.solve.lowrank.polish import OnStep, polish
 from quadlin.solve.lowrank.product_gram import ProductGram
 from quadlin.solve.lowrank.restarts import FEW, quick_start
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram, product_kernel, tangent_gram
-from quadlin.solve.lowrank.types import Options, Problem, Solution, finished
+from quadlin.solve.lowrank.types import NO_NOISE, Options, Problem, Solution, finished
 from quadlin.solve.lowrank.whitening import Covariance, Whitener, whitener
 
 CHEAP_COLUMNS = 1000  # products whose matrix is small
@@ -55,10 +54,6 @@ class Candidates:
     tried: dict[int, Candidate | None] = field(default_factory=dict)
     squares: dict[tuple[int, Alpha], np.ndarray] = field(default_factory=dict)  # of rows left out
     sized_alpha: dict[tuple[int, Alpha], Alpha] = field(default_factory=dict)  # best for them
-    expected: dict[tuple[int, Alpha], float] = field(
-        default_factory=dict
-    )  # errors of left-out rows
-    least_expected: dict[tuple[int, Alpha], float] = field(default_factory=dict)  # over all sizes
     empty: set[tuple[int, Alpha]] = field(default_factory=set)  # without M, except for rounding
     latest: Candidate | None = None  # a low rank whose penalties may not have settled yet
     draft: Model | None = None  # a model whose leading components are the start of lower ranks
@@ -75,6 +70,11 @@ class Candidates:
         self.plain = options.fit_linear and options.fit_intercept and not options.psd
         # Whether one pass for all products costs less than the passes that it saves.
         self.few_features = 0 < self.d <= FEW and self.plain
+
+    @property
+    def observations(self) -> float:
+        """Return how many observations the rows are."""
+        return self.weight
 
     @cached_property
     def products(self) -> ProductGram | None:
@@ -119,6 +119,10 @@ class Candidates:
     def candidates(self) -> list[Candidate]:
         """Return the candidates that have been tried."""
         return [c for c in self.tried.values() if c is not None]
+
+    def is_exact(self, candidate: Candidate) -> bool:
+        """Return whether the fit is exact, although it has fewer parameters than rows."""
+        return candidate.noise <= NO_NOISE and self.observations > candidate.parameters
 
     def candidate(self, k: int) -> Candidate | None:
         """Return a rank with its best penalties, or None if its matrix is too large."""
@@ -216,7 +220,7 @@ class Candidates:
     def loose(self, k: int) -> Options:
         """Return the options of a rough fit of a rank, whose evidence is compared."""
         dof = self.options.dof(self.d, k)
-        tol = max(LOOSE_TOL, self.options.tol, LOOSE_ERROR * dof / self.n_rows)
+        tol = max(LOOSE_TOL, self.options.tol, LOOSE_ERROR * dof / self.observations)
         return replace(self.options, rank=k, tol=tol, max_iter=LOOSE_STEPS)
 
     def near_optimum(self, options: Options, warm: Model | None) -> Model:
@@ -246,11 +250,8 @@ class Candidates:
         share = float(best.determined[-1]) / (self.d * k - k * (k - 1) // 2) if k else 0.0
         cost = share * log_volume(self.d, k)
         alpha = float(np.exp(best.log_alpha[0])), float(np.exp(best.log_alpha[-1]))
-        expected = expected_error(best, self.weight, self.options.fit_intercept)
-        if expected is not None:
-            self.expected[k, alpha] = expected
-            if k and best.determined[-1] < NOTHING:
-                self.empty.add((k, alpha))
+        if k and best.determined[-1] < NOTHING:
+            self.empty.add((k, alpha))
         return Candidate(k, best.log_evidence - cost, alpha, best.noise, gram, model)
 
     def start(self, k: int) -> tuple[Model | None, Alpha]:
@@ -286,7 +287,7 @@ class Candidates:
         """Return the problem of a rank with given penalties."""
         rng, error = (
             np.random.default_rng(self.seed),
-            options.dof(self.d, options.rank) / self.n_rows,
+            options.dof(self.d, options.rank) / self.observations,
         )
         centred = self.rows.share == 1
         return Problem(self.rows, self.units, options, rng, worthless, error, centred)

@@ -17,7 +17,6 @@ from quadlin.solve.choose.column_choice import choose_by_columns
 from quadlin.solve.choose.rank import FOLDS, HeldOut, generous_rank
 from quadlin.solve.fits.fit_state import FitState, OnState, fit_state, fit_table
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, EXACT_ROWS
-from quadlin.solve.lowrank.row_hash import counted_once
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened
 
@@ -37,7 +36,7 @@ def fit_choosing(
 ) -> tuple[FitState, Options]:
     """Fit rows that can be read again; also return the options with the chosen values.
 
-    `search` is an earlier search on the same rows, in which each distinct row counts once.
+    `search` is an earlier search on the same rows.
     """
     surveyed = rows.reduce(survey) if surveyed is None else surveyed
     automatic, options = plan.automatic, plan.options
@@ -49,7 +48,6 @@ def fit_choosing(
         by_evidence = n_rows >= FEWEST and automatic.alpha and options.polish and small
         if by_evidence:
             search = search or search_of(rows, units, plan, surveyed)
-            n_rows = search.n_rows
         if n_rows < FEWEST:
             options = _for_too_few(options, automatic, surveyed.features.weight)
         elif by_evidence:
@@ -77,12 +75,11 @@ def _by_evidence(
     watch = None if on_step is None else lambda s: on_step(state(s, plan.options, Identity()))
     given = None if plan.automatic.rank else plan.options.rank
     choice = search.choice(given, watch)
-    # The search counts each row once on average; this converts back to the given weights.
-    share = search.n_rows / surveyed.features.weight
+    share = surveyed.tally.share  # of penalties for counts of observations, in the given weights
     first, second = choice.options.alpha
     options = replace(choice.options, alpha=(first / share, second / share))
     decided = given is not None or choice.solution.status is Status.interrupted
-    if not decided and at_limit(options.rank, units, options, search.n_rows):
+    if not decided and at_limit(options.rank, units, options, surveyed.tally.counting):
         higher = _held_out(rows, units, plan, surveyed, options)
         if higher.rank > options.rank:
             return None, higher
@@ -106,18 +103,12 @@ def _for_too_few(options: Options, automatic: Automatic, weight: float) -> Optio
 
 
 def search_of(rows: Rows, units: Units, plan: Plan, surveyed: Survey) -> RankSearch:
-    """Return a search in which each distinct row counts once on average, after one pass.
-
-    This does not depend on repetitions or on the scale of the weights: repeating a row adds
-    no information about its noise. Repeated rows are one row with their total weight, so they are
-    left out together.
-    """
-    n_rows, once = counted_once(rows, units, surveyed.tally.counting)
-    share = n_rows / surveyed.features.weight
-    if share != 1 or once is not None:
-        factors = np.ones(surveyed.tally.rows) if once is None else once
-        rows = rows.reweighted(moved(share * factors, units.scale))
-    return RankSearch(rows, units, plan.options, n_rows, float(n_rows), plan.seed)
+    """Return a search in which weights count observations (`Tally`)."""
+    tally = surveyed.tally
+    if tally.share != 1:
+        rows = rows.reweighted(moved(np.full(tally.rows, tally.share), units.scale))
+    counts = tally.counting, tally.share * surveyed.features.weight
+    return RankSearch(rows, units, plan.options, *counts, plan.seed)
 
 
 def fits(units: Units, options: Options, rank: int | None) -> bool:

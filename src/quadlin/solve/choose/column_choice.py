@@ -23,7 +23,7 @@ from quadlin.solve.lowrank.column_descent import goes_by_columns
 from quadlin.solve.lowrank.column_ridge import ridges
 from quadlin.solve.lowrank.column_rows import ColumnFit, OrderedRows
 from quadlin.solve.lowrank.column_start import passed, start_of, start_sample
-from quadlin.solve.lowrank.row_hash import content_keys
+from quadlin.solve.lowrank.observations import content_keys
 from quadlin.solve.lowrank.types import Options, Plan, Problem
 
 RANKS = 2, 8  # that are compared where none is given

@@ -16,7 +16,7 @@ from quadlin.solve.lowrank.penalised import by_matrices
 from quadlin.solve.lowrank.polish import OnStep, polish
 from quadlin.solve.lowrank.restarts import best_start
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
-from quadlin.solve.lowrank.types import NO_NOISE, Options, Record, Solution, Status
+from quadlin.solve.lowrank.types import Options, Record, Solution, Status
 from quadlin.solve.lowrank.whitening import Identity, Whitener
 
 NEWTON_ROWS = 2  # per parameter, up to which a low rank is fitted by Newton's method
@@ -37,7 +37,7 @@ class LastFit(Candidates):
     def fitted(self, best: Candidate, search: Candidates, on_step: OnStep = None) -> Choice:
         """Fit the best candidate of a search until it converges; without noise, with no penalty."""
         alpha, warm = best.alpha, best.model
-        if best.noise <= NO_NOISE:
+        if search.is_exact(best):
             alpha = (0.0, 0.0)
         elif best.rank in (0, self.d) and self.plain:
             gram = best.gram if search is self else None  # otherwise it is that of a sample
@@ -55,7 +55,7 @@ class LastFit(Candidates):
             solution, white = self.fit(options, warm, on_step)
         else:
             dof = self.options.dof(self.d, best.rank)
-            problem = self.problem(options, final_error(options, dof / self.n_rows))
+            problem = self.problem(options, final_error(options, dof / self.observations))
             ridge = alpha[0] / self.weight
             white = sharp_whitener(search.white, problem, ridge, self.covariance)
             solution = follow(problem, polish(problem, white, warm, near=True), on_step)
@@ -104,7 +104,7 @@ class LastFit(Candidates):
         With few rows per parameter, conjugate gradients are slow along flat directions.
         """
         dof = self.options.dof(self.d, options.rank)
-        if near is None or min(options.alpha) <= 0 or self.n_rows > NEWTON_ROWS * dof:
+        if near is None or min(options.alpha) <= 0 or self.observations > NEWTON_ROWS * dof:
             return None
         if not by_matrices(self.rows, self.units, options, self.n_rows):
             return None

@@ -13,12 +13,7 @@ so the error is a little too small. It still shows whether a few extreme rows do
 With the eigenvectors of :math:`R^{-1/2} \Phi^\top \Omega \Phi R^{-1/2}` the same pass gives the
 errors for all multiples of the ridge.
 
-Bounds take a fraction of that work, O(npm) instead of O(np²). As :math:`h = \omega |A^{-1/2}
-\varphi|^2`, the mean of the squares of the products of φ with m random directions
-:math:`A^{-1/2} g` is :math:`\tilde h = h \chi^2_m/m`, and the error is bounded by
-:math:`r/(1 - \tilde h - 3 \tilde h^2)`. If leverages are small, the errors of these estimates
-cancel in a sum, which is off by only √(2/mp); a large leverage, with which one row may dominate a
-sum, is doubled. With many rows, such bounds are enough to confirm a low rank.
+A row whose weight is a whole number stands for that many observations, one of which is left out.
 """
 
 from collections.abc import Sequence
@@ -26,7 +21,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotri, dtrtri
 
 from quadlin.core.arrays import Array, moved, namespace, to_numpy
@@ -34,9 +29,10 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import one_blas_thread
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.choose.expected_errors import LARGEST_LEVERAGE, ridge_of
 from quadlin.solve.lowrank.evidence import RowKernel, factored
 from quadlin.solve.lowrank.exact import Alpha
+from quadlin.solve.lowrank.observations import LEAST_FREEDOM
+from quadlin.solve.lowrank.observations import left_out_squares as observed_squares
 from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram, chunk_parts, columns
 from quadlin.solve.lowrank.types import Options
 
@@ -45,10 +41,7 @@ BEYOND_DOUBT = 4.0  # standard errors
 CLEARLY = 3.0  # log odds, 20 to 1, by which a structure must be better than ridge regression
 LIKELY = 2.0  # log odds of products over a ridge, or a ridge over the mean: one standard error
 BLOCK = 128  # columns of a triangular matrix multiplied at a time, without its zeros
-DIRECTIONS = 48  # m
-MORE = 3.0  # times h̃², added to h̃: a leverage of .6 exceeds the sum in one of 1,000 draws
-LEAST_COLUMNS = 4 * DIRECTIONS  # with fewer, bounds cost as much as the errors themselves
-LEAST_ROWS = 7  # per column: with fewer, leverages are too large for useful bounds
+SMALLEST_RIDGE = 1e-12  # of the weight: a smaller ridge does not matter, but rounding of A / R does
 
 
 @dataclass(frozen=True)
@@ -119,16 +112,18 @@ def residuals(rows: Rows, at: Inverses) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def left_out_squares(rows: Rows, at: Inverses) -> np.ndarray:
-    """Return ωe² of each row of positive weight when it is left out, for each multiple: one pass.
+    """Return ωe² of each observation when it is left out, for each multiple: one pass.
 
     The target is standardised.
     """
-    return _squares(*residuals(rows, at))
+    weight, residual, leverage = residuals(rows, at)
+    return observed_squares(weight[:, 0], residual, 1 - leverage)
 
 
-def _squares(weight: np.ndarray, residual: np.ndarray, leverage: np.ndarray) -> np.ndarray:
-    error = residual / (1 - np.minimum(leverage, LARGEST_LEVERAGE))
-    return np.asarray(weight * error**2)
+def ridge_of(gram: TangentGram, alpha: Alpha, weight: float) -> np.ndarray:
+    """Return the ridge of each parameter except the intercept."""
+    ridge = gram.penalty(alpha)[int(gram.options.fit_intercept) :]
+    return np.asarray(np.maximum(ridge, SMALLEST_RIDGE * weight))
 
 
 def left_out_error(
@@ -143,7 +138,8 @@ def left_out_error(
 
 def _left_out(chunk: Chunk, at: Inverses) -> float:
     """Sum over one chunk."""
-    return float(_squares(*_row_parts(chunk, at)).sum())
+    weight, residual, leverage = _row_parts(chunk, at)
+    return float(observed_squares(weight[:, 0], residual, 1 - leverage).sum())
 
 
 def inverses_of(
@@ -165,30 +161,6 @@ def inverses_of_mean(units: Units, gram: TangentGram) -> Inverses:
     """Return inverses that predict each row by the mean of the others, or 0 without intercept."""
     p = len(gram.products) - 1 - gram.options.fit_intercept
     return Inverses.of(units, gram, np.zeros((p, 0)), np.zeros((0, 1)), np.zeros((p, 1)))
-
-
-def bounds_of_squares(
-    rows: Rows, units: Units, gram: TangentGram, alpha: Alpha, weight: float, seed: int
-) -> np.ndarray | None:
-    """Return lower and upper bounds of ωe² of each row of positive weight, (n, 2).
-
-    One pass. None if the rounding errors of large columns exceed the ridge.
-    """
-    linear = gram.centred(weight)
-    A = linear.products + np.diag(ridge_of(gram, alpha, weight))
-    directions = np.random.default_rng(seed).standard_normal((len(A), DIRECTIONS))
-    with one_blas_thread():
-        try:
-            L = cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
-        except np.linalg.LinAlgError:
-            return None
-        Q = solve_triangular(L[0], directions, trans=1, lower=True, check_finite=False)
-        beta = cho_solve(L, linear.right, check_finite=False)[:, None]
-    mean_of = np.full((DIRECTIONS, 1), 1 / DIRECTIONS)
-    omega, residual, leverage = residuals(rows, Inverses.of(units, gram, Q, mean_of, beta))
-    freedom = 1 - np.minimum(leverage + MORE * leverage**2, LARGEST_LEVERAGE)
-    squares = omega * residual**2
-    return np.hstack([squares, squares / freedom**2])
 
 
 def _inverse_root(products: np.ndarray, ridge: np.ndarray) -> np.ndarray | None:
@@ -238,8 +210,10 @@ def left_out_squares_by_rows(
     kernel: RowKernel, alpha: Alpha, factors: Sequence[float] = (1.0,)
 ) -> np.ndarray:
     """Return ωe² from the products of rows: O(n³); several factors need eigenvectors."""
+    weight = kernel.shares * (kernel.weight + 1)
     residual, freedom = residuals_by_rows(kernel, alpha, factors)
-    return np.asarray((residual / freedom) ** 2)
+    residual = residual / np.sqrt(weight)[:, None]
+    return observed_squares(weight, residual, freedom)
 
 
 def residuals_by_rows(
@@ -260,4 +234,4 @@ def residuals_by_rows(
             values, V = np.linalg.eigh(K)
             s = np.asarray(factors) / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
             residual, freedom = V @ (s * (V.T @ y)[:, None]), (V * V) @ s
-    return residual, np.maximum(freedom - kernel.shares[:, None], 1 - LARGEST_LEVERAGE)
+    return residual, np.maximum(freedom - kernel.shares[:, None], LEAST_FREEDOM)

@@ -8,18 +8,12 @@ rows, and says nothing about the others.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import sqrt
 
 import numpy as np
 
 from quadlin.solve.choose.candidates import Candidates
-from quadlin.solve.choose.expected_errors import expected_errors
 from quadlin.solve.choose.leave_one_out import (
-    CLEARLY,
-    LEAST_COLUMNS,
-    LEAST_ROWS,
     LIKELY,
-    bounds_of_squares,
     inverses_of,
     inverses_of_mean,
     left_out_squares,
@@ -30,7 +24,6 @@ from quadlin.solve.choose.leave_one_out import (
 from quadlin.solve.lowrank.evidence import RowKernel
 from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.tangent_gram import Candidate
-from quadlin.solve.lowrank.types import NO_NOISE
 
 MANY_ROWS = 100  # per parameter: with so many, a fit cannot rest on a few rows
 AGAINST = 6.0  # rows' worth of error that products must save if the evidence prefers a ridge
@@ -84,58 +77,15 @@ class LinearChoice(Candidates):
         """Return whether the penalty of M reduces all products to ridge regression."""
         return products.key in self.empty and self.options.loss == "squared"
 
-    def is_behind(self, products: Candidate, error: float) -> bool:
-        """Return whether all products predict left-out rows with more than some mean squared error.
-
-        This must hold for any size of their penalties that would be tried. It takes no pass: the
-        errors are smaller than expected only by chance.
-        """
-        if self.options.loss != "squared":
-            return False  # errors are deviances
-        key, sure = products.key, 1 - 1 / sqrt(self.n_rows)
-        if key in self.expected and sure * self.expected[key] <= error:
-            return False
-        if key not in self.least_expected:
-            if not self.is_cheap(products) and key in self.expected:
-                self.least_expected[key] = self.expected[key]
-            elif not self.is_cheap(products) and isinstance(products.gram, RowKernel):
-                return False  # the errors themselves cost no more
-            else:
-                factors = FACTORS if self.is_cheap(products) else [1.0]
-                args = (products.gram, products.alpha, self.weight, factors)
-                self.least_expected[key] = float(expected_errors(*args).min())
-        return sure * self.least_expected[key] > error
-
-    def surely_better(self, candidate: Candidate, ridge: Candidate, other: Candidate) -> bool:
-        """Return whether bounds of the errors of left-out rows confirm a low rank: a quick pass.
-
-        Then it is no worse than another candidate, and surely better than ridge regression. False
-        if the bounds are not tight enough, or cost as much as the errors.
-        """
-        gram, p = candidate.gram, candidate.parameters
-        if isinstance(gram, RowKernel) or p < LEAST_COLUMNS or self.n_rows < LEAST_ROWS * p:
-            return False
-        if candidate.key in self.squares or self.options.loss != "squared":
-            return False
-        args = (gram, candidate.alpha, self.weight, self.seed)
-        bounds = bounds_of_squares(self.rows, self.units, *args)
-        if bounds is None or float(bounds[:, 1].sum()) > self.left_out(other) * self.weight:
-            return False
-        saved = self.left_out_squares(ridge)[:, None] - bounds
-        largest = float(np.linalg.norm(np.abs(saved).max(axis=1)))
-        return float(saved[:, 1].sum()) > sqrt(CLEARLY / 2) * largest
-
     def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
         """Return ridge regression or all products, with the better size of its penalties."""
         if products is None or self.is_ridge(products):
             return self.or_mean(ridge if self.many_rows(ridge) else self.sized(ridge))
         if self.many_rows(products):
             return products if products.merit > ridge.merit else self.or_mean(ridge)
-        against = 0.0 if products.merit > ridge.merit else AGAINST / self.n_rows
+        against = 0.0 if products.merit > ridge.merit else AGAINST / self.observations
         ridge = self.sized(ridge)
         least = (1 - against) * self.left_out(ridge)
-        if self.is_behind(products, least):
-            return self.or_mean(ridge)
         products = self.sized(products)
         if self.left_out(products) < least:
             others = self.left_out_squares(ridge)
@@ -176,13 +126,9 @@ class LinearChoice(Candidates):
             candidate = self.sized(candidate)
         return self.or_mean(candidate) if k == 0 else candidate
 
-    def is_exact(self, candidate: Candidate) -> bool:
-        """Return whether the fit is exact, although it has fewer parameters than rows."""
-        return candidate.noise <= NO_NOISE and self.n_rows > candidate.parameters
-
     def many_rows(self, candidate: Candidate) -> bool:
         """Return whether there are so many rows that the evidence needs no check."""
-        return self.n_rows >= MANY_ROWS * candidate.parameters
+        return self.observations >= MANY_ROWS * candidate.parameters
 
     def sized(self, candidate: Candidate) -> Candidate:
         """Return the candidate with penalties of the size that predicts left-out rows best.

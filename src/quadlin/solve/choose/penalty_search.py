@@ -9,10 +9,7 @@ import numpy as np
 from quadlin.core.engine import one_blas_thread
 from quadlin.solve.lowrank.evidence import NOTHING, Evidence, Linear, Value
 
-LOWEST, HIGHEST = (
-    -30.0,
-    12.0,
-)  # log(α/N): lower is no penalty, higher leaves nothing but the penalty
+HIGHEST = 12.0  # log(α/N) above which nothing but the penalty is left
 FLAT = 0.1  # the search ends if the slope of the log evidence, in log α, is smaller,
 LITTLE = 0.05  # and if a step promises a smaller rise: a long step on a gentle slope may lead far
 STEEP = 3.0  # largest log(α/N) with a noticeable slope
@@ -33,6 +30,7 @@ class Remembered:
 
     def __init__(self, model: Linear) -> None:
         self.model, self.weight, self.sizes = model, model.weight, model.sizes
+        self.lowest = model.lowest
         self.values: dict[bytes, Value] = {}
 
     def at(self, log_alpha: np.ndarray, gradient: bool = True, least: float = -inf) -> Value:
@@ -57,7 +55,7 @@ def maximised(model: Linear, starts: Sequence[Sequence[float]]) -> Evidence:
     shift = log(max(model.weight, 1.0))
     points: list[np.ndarray] = []
     for start in starts:
-        point = np.clip(np.asarray(start, dtype=float), LOWEST, STEEP) + shift
+        point = np.clip(np.asarray(start, dtype=float), model.lowest, STEEP) + shift
         if not any(np.max(np.abs(point - other), initial=0.0) < SAME for other in points):
             points.append(point)
     with one_blas_thread():  # for such small matrices, synchronising threads costs more
@@ -127,7 +125,7 @@ def far_behind(model: Linear, log_alpha: np.ndarray, least: float) -> Evidence |
 
 def _climbed(model: Linear, here: Penalties, shift: float) -> Evidence:
     """Return the peak near some penalties, by quasi-Newton steps of limited length."""
-    low, high = LOWEST + shift, HIGHEST + shift
+    low, high = model.lowest + shift, HIGHEST + shift
     longest, tried_end = STEP, False
     past: list[tuple[np.ndarray, np.ndarray]] = []  # steps, and how the slopes changed along them
     if here.value is NOTHING:

@@ -13,7 +13,7 @@ from quadlin.core.units import Units
 from quadlin.solve.fits.grid import Path, squared_errors
 from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.gauss_newton import smallest_loss
-from quadlin.solve.lowrank.row_hash import content_keys, row_hash, told_apart
+from quadlin.solve.lowrank.observations import content_keys, row_hash
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Options
 
@@ -25,7 +25,6 @@ LOOSE_TOL = 1e-3
 NOTHING_LEFT = 1e-9  # of the target's variance
 ROUNDED = 100.0  # times the smallest possible loss: errors below are rounding
 HALF_STEP = 10**0.5  # between penalties, near the best of some that are ten times apart
-LARGE_PART = 0.25  # of a fold: rows that are equal
 PATIENCE = 2  # ranks in a row that fail the test and end the search
 
 
@@ -178,11 +177,7 @@ def lowest_between(penalties: Sequence[float], errors: Sequence[float]) -> float
 
 
 def folds_by(content: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the fold of each row, from its content: neither its position nor units matter.
-
-    Equal rows are in the same fold, unless they are a large part of one.
-    """
-    content = told_apart(content, len(content) * LARGE_PART / FOLDS)
+    """Return the fold of each row, from its content: neither its position nor units matter."""
     order = np.argsort(row_hash(content, int(rng.integers(2**31))), kind="stable")
     folds = np.empty(len(content), dtype=int)
     folds[order] = np.arange(len(content)) * FOLDS // max(1, len(content))

@@ -59,7 +59,7 @@ class RankClimb(Candidates):
         if not clear and self.spectrum is not None and self.d not in self.tried:
             visible = self.spectrum.standing_out
             dof = self.options.dof(self.d, visible)
-            first = max(first, visible) if self.n_rows >= ROWS_PER_PARAMETER * dof else first
+            first = max(first, visible) if self.observations >= ROWS_PER_PARAMETER * dof else first
         return min(first, most)
 
     def start(self, k: int) -> tuple[Model | None, Alpha]:
@@ -103,7 +103,7 @@ class RankClimb(Candidates):
         dof = self.options.dof(self.d, k)
         if self.few_features or self.landscapes is not None:
             return False  # other ranks cost little
-        if self.n_rows < ROWS_PER_PARAMETER * dof:
+        if self.observations < ROWS_PER_PARAMETER * dof:
             return False
         first_alpha = self.start(k)[1]
         first = self.clear_components(k, first_alpha)
@@ -124,7 +124,7 @@ class RankClimb(Candidates):
         options = replace(self.loose(k), alpha=alpha)
         solution, white = self.fit(options, self.draft)
         self.draft = finished(solution).model
-        error = self.options.dof(self.d, k) / self.n_rows
+        error = self.options.dof(self.d, k) / self.observations
         self.sizes = sizes = component_sizes(solution, white, options, error)
         last = (sizes[:-1] > SEEN) & (sizes[1:] < np.minimum(SEEN, GAP * sizes[:-1]))
         return int(np.argmax(last)) + 1 if last.any() else 0
@@ -159,13 +159,11 @@ class RankClimb(Candidates):
         return -inf if candidate is None else candidate.evidence
 
     def most(self) -> int:
-        """Return the largest low rank with at most as many parameters as rows, and a small matrix.
-
-        A row of weight 2 counts once: more parameters than distinct rows fit anything.
-        """
+        """Return the largest low rank with no more parameters than rows, and a small matrix."""
         ranks = range(min(MOST_RANK, self.d - 1), 0, -1)
         dof = {k: self.options.dof(self.d, k) for k in ranks}
-        return next((k for k in ranks if dof[k] <= min(self.weight, self.n_rows, EXACT_COLUMNS)), 0)
+        most = min(self.weight, self.observations, EXACT_COLUMNS)
+        return next((k for k in ranks if dof[k] <= most), 0)
 
     @property
     def linear_candidates(self) -> list[Candidate]:

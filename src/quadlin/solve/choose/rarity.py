@@ -20,7 +20,7 @@ from quadlin.core.moments import Survey, Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker, spread_of
 from quadlin.solve.lowrank.evidence import EXACT
-from quadlin.solve.lowrank.row_hash import MOST_ROWS, NO_WEIGHT, content_keys, counted_once
+from quadlin.solve.lowrank.observations import NO_WEIGHT, content_keys
 from quadlin.solve.lowrank.sample import sample_of, stacked
 from quadlin.solve.lowrank.types import Plan
 
@@ -31,6 +31,7 @@ FEWEST = 50  # rows; fewer decide nothing
 CLEARLY = 1.0  # log evidence by which a larger power must be better
 PENALTIES = np.exp(np.arange(-10.0, 10.1, 0.5))  # α/n
 BLOCK = 4000  # columns of dense rows that are standardised together
+MOST_ROWS = 200_000  # whose content is compared
 FAR = 1e3  # standard deviations between zero and the mean: products of sparse rows lose the rest
 
 P = TypeVar("P", bound=Plan)
@@ -50,10 +51,10 @@ def with_rarity(rows: Rows, plan: P, surveyed: Survey) -> P:
     makers = [usual, *(replace(usual, rarity=p) for p in POWERS)]
     plain = [replace(maker, labels=False, counts=False) for maker in makers]
     units = [make(surveyed.features, surveyed.target) for make in plain]
-    chunks = _distinct_rows(rows, units[0], surveyed.tally).collect(Chunk.counting)
+    chunks = _sampled(rows, units[0], surveyed.tally).collect(Chunk.counting)
     X, weight = stacked(tuple(c.X for c in chunks)), np.concatenate([c.weights for c in chunks])
     Y = _targets(np.concatenate([to_numpy(c.y) for c in chunks]).astype(np.float64), usual)
-    weight = weight * weight.sum() / (weight @ weight)  # as many as the effective number of rows
+    weight = surveyed.tally.share * weight
     share = 1 - 1 / Y.shape[1] if usual.labels else 1.0  # of K classes, K − 1 say all
     evidence = [share * log_evidence(X, Y, weight, each) for each in units]
     best = 0
@@ -62,20 +63,18 @@ def with_rarity(rows: Rows, plan: P, surveyed: Survey) -> P:
     return replace(plan, make_units=makers[best])
 
 
-def _distinct_rows(rows: Rows, units: Units, tally: Tally) -> Rows:
-    """Return a sample of the rows, in which repeated rows are one with their weight: two passes.
+def _sampled(rows: Rows, units: Units, tally: Tally) -> Rows:
+    """Return a sample of the rows: two passes.
 
     The content of all columns decides which rows are drawn, so their order does not matter (unless
     there are very many). A few columns are not enough, since most rows have zeros there.
     """
-    if tally.rows > MOST_ROWS:  # comparing all of them would take too much memory
+    if tally.rows > MOST_ROWS:  # keys of all of them would take too much memory
         rows = sample_of(rows, 10 * SAMPLE_ROWS / tally.rows, tally.rows)
     keys = content_keys(rows, units)
-    distinct = np.unique(keys[keys < NO_WEIGHT])
-    drawn = keys <= distinct[min(SAMPLE_ROWS, len(distinct)) - 1]
-    sample = rows.reweighted(moved(drawn.astype(float), units.scale))
-    factors = counted_once(sample, units, len(keys))[1]
-    return sample if factors is None else sample.reweighted(moved(factors, units.scale))
+    counting = np.sort(keys[keys < NO_WEIGHT])
+    drawn = keys <= counting[min(SAMPLE_ROWS, len(counting)) - 1]
+    return rows.reweighted(moved(drawn.astype(float), units.scale))
 
 
 def _targets(y: np.ndarray, maker: UnitsMaker) -> np.ndarray:

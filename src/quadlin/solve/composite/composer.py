@@ -62,7 +62,7 @@ class Composer:
         self, plan: Plan, request: PairRequest, search: RankSearch, prior: ProductPrior
     ) -> None:
         self.plan, self.request, self.search, self.prior = plan, request, search, prior
-        self.rows, self.units, self.n_rows = search.rows, search.units, search.n_rows
+        self.rows, self.units, self.weight = search.rows, search.units, search.weight
         self.d, self.fields, self.chooses = search.d, plan.make_units.fields, plan.automatic
         self.wide = self.d > MOST_FEATURES  # no matrix of all products is kept
         self.moments: ProductMoments | None = None
@@ -154,7 +154,7 @@ class Composer:
         """Return whether pairs beat the alternatives: only ridge regression, if nothing is left."""
         search = self.search
         # Ranks of few features cost little, and ranks are not tried with pairs of a sample.
-        costly = not search.few_features and search.sample_size(FIRST_RANK) >= self.n_rows
+        costly = not search.few_features and search.sample_size(FIRST_RANK) >= search.n_rows
         if costly and best.joint.search.leaves_nothing():
             ridge = search.sized(search.ridge())
             return search.confirmed(best.left_out_squares, ridge, best.log_tried)
@@ -175,7 +175,7 @@ class Composer:
         if self._in_any_case(best) or (candidate := self.search.tried.get(start.rank)) is None:
             return True
         most = max(self._parameters(best), candidate.parameters)
-        if self.n_rows >= MANY_ROWS * most or not (candidate.model or start.rank in (0, self.d)):
+        if self.weight >= MANY_ROWS * most or not (candidate.model or start.rank in (0, self.d)):
             return True
         candidate = replace(candidate, alpha=start.alpha)
         return self.search.confirmed(best.left_out_squares, candidate, best.log_tried)
@@ -209,10 +209,10 @@ class Composer:
             return None
         noise = (SMALLEST if exact else 1.0) * self.start_loss / self.moments.weight
         most = MOST_PAIRS if self.request.most is None else self.request.most
-        return absorbed_pairs(start.model, self.moments, float(self.n_rows), noise, most)
+        return absorbed_pairs(start.model, self.moments, self.weight, noise, most)
 
     def _no_error(self, loss: float) -> bool:
-        return loss <= SMALLEST * self.n_rows * self.units.target.power
+        return loss <= SMALLEST * self.weight * self.units.target.power
 
     def _with_rank(self, joint: Joint, start: LowRankPart) -> tuple[PairTerms, int | None]:
         """Return pairs and the rank to fit to what they leave; None means the best rank."""
@@ -272,9 +272,10 @@ class Composer:
 
     def _evidence(self, rows: Rows, part: LowRankPart) -> float:
         """Return the log evidence of the rank that is fitted to these rows."""
-        n, search = self.n_rows, self.search
+        search = self.search
         if rows is not self.rows:
-            search = RankSearch(rows, self.units, self.plan.options, n, float(n), self.plan.seed)
+            counts = search.n_rows, search.weight
+            search = RankSearch(rows, self.units, self.plan.options, *counts, self.plan.seed)
         return evidence_of(search, part, self.plan.of_rank(0))
 
     def _with_given(self, start: LowRankPart) -> Composite:

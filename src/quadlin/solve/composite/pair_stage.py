@@ -115,7 +115,7 @@ class PairStage:
     @property
     def share(self) -> float:
         """Return the weight of a row of weight 1 in the search."""
-        return self.search.n_rows / self.weight
+        return self.search.weight / self.weight
 
     @cached_property
     def composer(self) -> Composer:
@@ -142,7 +142,7 @@ class PairStage:
 
     def _searched(self) -> PairNotes:
         composer = self.composer
-        r2 = 1 - composer.start_loss / (composer.n_rows * self.units.target.power)
+        r2 = 1 - composer.start_loss / (composer.weight * self.units.target.power)
         return PairNotes(self.tally.counting, composer.candidates, ((0.0, r2),))
 
     def _part(self, state: FitState, options: Options) -> LowRankPart:

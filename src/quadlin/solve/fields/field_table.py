@@ -1,4 +1,4 @@
-"""Rows made of one-hot fields as a table to which a posterior can be fitted, and their count."""
+"""Rows made of one-hot fields as a table to which a posterior can be fitted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,16 +7,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from quadlin.core.moments import Moments, whole_unit
+from quadlin.core.moments import Moments
 from quadlin.solve.fields.field_predict import Layout, in_raw_columns
 from quadlin.solve.fields.field_rows import FieldRows, field_rows
 from quadlin.solve.fields.loose_columns import LooseColumns
-
-FEW_COPIES = 0.9  # share of distinct rows above which equal weights are left as they are
-BY_THEMSELVES = 0.5  # share of distinct rows whose x also has other targets
-# Chance that two rows have the same target: above the first, rows of the same x are often equal by
-# chance; above the second, all rows are.
-SOME_TARGETS, ONE_TARGET = 0.05, 0.5
 
 
 @dataclass(frozen=True)
@@ -85,32 +79,3 @@ def _standard(X: csr_matrix, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
     entries = X.getnnz(axis=0)
     scale = np.where(varies, 1 / np.sqrt(np.where(varies, moments.var, 1.0)), 1.0)
     return np.where(varies & (2 * entries > n), moments.mean, 0.0), scale
-
-
-def evidence_share(source: Any) -> float:
-    """Return the factor on the weights of rows in memory with which their sum counts the rows.
-
-    A row that is given twice, or has a weight of 2, says no more about the noise. Weights are
-    relative: with W the weight of each distinct row (x, y), all together count as (ΣW)²/ΣW² rows.
-    Rows that are equal by chance, such as those of a few categories with few different targets, are
-    not copies.
-    """
-    y = np.asarray(source.y, dtype=np.float64)
-    weight = np.ones(len(y)) if source.weight is None else np.asarray(source.weight, np.float64)
-    counting = np.flatnonzero(weight > 0)
-    weight, X = weight[counting], csr_matrix(source.X)[counting]
-    direction = np.random.default_rng(0).standard_normal(X.shape[1])
-    x = np.unique(X @ direction, return_inverse=True)[1].astype(np.int64).ravel()
-    values, target = np.unique(y[counting], return_inverse=True)
-    rows, row = np.unique(x * len(values) + target.ravel(), return_inverse=True)
-    equal = weight.min() == weight.max()
-    if equal and len(rows) >= FEW_COPIES * len(weight):
-        return float(1 / weight[0])
-    of_x = np.bincount(rows // len(values))  # distinct targets of each x
-    shares = np.bincount(rows % len(values)) / len(rows)
-    same, several = float(shares @ shares), np.mean(of_x[rows // len(values)] > 1)
-    if same > ONE_TARGET or (same > SOME_TARGETS and several > BY_THEMSELVES):
-        unit = whole_unit(weight)
-        return float(weight.sum() / (weight @ weight)) if unit is None else 1 / unit
-    total = np.bincount(row.ravel(), weight)
-    return float(total.sum() / (total @ total))

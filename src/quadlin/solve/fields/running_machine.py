@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix, vstack
 
-from quadlin.core.chunks import MemorySource
+from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.moments import Tally
 from quadlin.solve.fields.field_batches import Batch, Frame, complete
 from quadlin.solve.fields.field_machine import FieldMachine
 from quadlin.solve.fields.field_rows import FieldRows, default_signs
 from quadlin.solve.fields.field_sums import Statistics, joined, squared_error, unpacked
-from quadlin.solve.fields.field_table import evidence_share
 from quadlin.solve.fields.label_bounds import Calibration
 from quadlin.solve.fields.label_machine import LabelMachine, LabelSweeps
 from quadlin.solve.fields.label_rows import LabelRows
@@ -144,7 +144,7 @@ def _first(
     if frame is None:
         return None
     batch, rng = Batch.of(frame, X, fields), np.random.default_rng(plan.seed)
-    share = 1.0 if plan.logistic else evidence_share(MemorySource(X, y, weight))
+    share = 1.0 if plan.logistic else Tally.of(Chunk(X, y, weight)).share
     lines, weight = _Lines(frame.beside, X), share * weight
     rest = lines.off(y)
     mean = float(np.average(rest, weights=weight))

@@ -24,7 +24,6 @@ from quadlin.core.sums import ELEMENTS
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.column_rows import ColumnFit
 from quadlin.solve.lowrank.levels import Fields, whole
-from quadlin.solve.lowrank.row_hash import merged_weights
 from quadlin.solve.lowrank.types import Problem
 
 PAIRS = 4000  # of rows, to see whether columns come together
@@ -214,8 +213,7 @@ def column_law(problem: Problem, model: Model, fields: Fields) -> ColumnLaw:
     group = np.full(d, -1)
     for number, members in enumerate(groups):
         group[members] = number
-    given = np.ones(len(columns.y)) if columns.weights is None else columns.weights
-    omega = merged_weights(columns.X, given)
+    omega = np.ones(len(columns.y)) if columns.weights is None else columns.weights
     columns.table.weights[:] = omega
     spread = spread_of(columns.table, group[order] >= 0)
     problem.rows.counter.count += spread.walks * problem.rows.share

@@ -76,12 +76,12 @@ def fit_robustly(
         if scale <= nothing:
             break  # an exact fit of most rows, or a constant target
         new = huber_factor(size / scale, limits[0])
-        change = float(np.max(np.abs(new - factor)))
+        change = float(np.max(np.abs(new - factor)[given > 0]))
         enough = max(tol, SHARE * settled**2)  # precise enough to see that weights have settled
         while state is not None and precise <= enough and limits and change <= settled:
             limits = limits[1:]
             new = huber_factor(size / scale, limits[0]) if limits else new
-            change = float(np.max(np.abs(new - factor)))
+            change = float(np.max(np.abs(new - factor)[given > 0]))
         if not limits:
             break
         if state is not None:

@@ -16,7 +16,7 @@ from quadlin.core.rows import Rows
 from quadlin.solve.choose.rank import FOLDS, LOOSE_TOL, folds_by
 from quadlin.solve.labels.logistic import LogisticFit
 from quadlin.solve.labels.logistic_search import floored
-from quadlin.solve.lowrank.row_hash import content_keys
+from quadlin.solve.lowrank.observations import content_keys
 from quadlin.solve.lowrank.types import Options, Problem, finished
 
 STEP = 10**0.5  # between sizes

@@ -23,9 +23,9 @@ from quadlin.core.losses import FLATTEST, curvature, log_likelihood, value_and_s
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.choose.expected_errors import LARGEST_LEVERAGE
 from quadlin.solve.lowrank.evidence import factored, with_ridge
 from quadlin.solve.lowrank.exact import Alpha, dense
+from quadlin.solve.lowrank.observations import LEAST_FREEDOM
 from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram
 from quadlin.solve.lowrank.types import Options
 
@@ -251,7 +251,7 @@ class LabelTable:
         L = self._factor(A, h, R)
         v = np.sum(solve_triangular(L, A.T, lower=True, check_finite=False) ** 2, axis=0)
         share = self.omega / times
-        leverage = np.minimum(share * h * v, LARGEST_LEVERAGE)
+        leverage = np.minimum(share * h * v, 1 - LEAST_FREEDOM)
         return np.asarray(fit.f + share * v * slope / (1 - leverage))
 
 

@@ -16,15 +16,13 @@ from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.losses import value_and_slope
 from quadlin.core.rows import Rows
-from quadlin.solve.choose.expected_errors import LARGEST_LEVERAGE
 from quadlin.solve.choose.leave_one_out import inverses_of, residuals, residuals_by_rows
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.lowrank.evidence import RowKernel
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Alpha
+from quadlin.solve.lowrank.observations import LEAST_FREEDOM, repetitions
 from quadlin.solve.lowrank.tangent_gram import TangentGram, product_kernel, tangent_gram
 from quadlin.solve.lowrank.types import Options
-
-MOST_REPEATED = 1e7  # repetitions, up to which each is treated separately
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,7 @@ class Repeated:
     def of(cls, rows: Rows) -> "Repeated":
         """Return how often each row occurs: one pass."""
         y, weight = _targets(rows)
-        are_counts = bool(np.all(weight % 1 == 0) and np.all(y % 1 == 0))
-        are_counts = are_counts and float(weight.sum()) <= MOST_REPEATED
-        return cls(weight if are_counts else np.ones_like(weight))
+        return cls(repetitions(weight if np.all(y % 1 == 0) else np.full_like(weight, 0.5)))
 
     def deviance(self, rows: Rows, f: np.ndarray, loss: str) -> np.ndarray:
         """Return ω times the deviance of rows at f, for each repetition separately: one pass."""
@@ -51,7 +47,7 @@ class Repeated:
     def deviances(self, y: np.ndarray, omega: np.ndarray, f: np.ndarray, loss: str) -> np.ndarray:
         """Return the same for given targets and weights."""
         values = omega / self.times * value_and_slope(loss, f, y)[0]
-        return np.repeat(values, self.times.astype(np.int64))
+        return np.repeat(values, self.times)
 
     def predictions(
         self, working: Working, gram: TangentGram | RowKernel, alpha: Alpha
@@ -68,7 +64,7 @@ class Repeated:
         else:
             inverses = inverses_of(working.units, gram, alpha, working.weight)
             _, residual, leverage = (a[:, 0] for a in residuals(working.rows, inverses))
-            leverage = np.minimum(leverage, LARGEST_LEVERAGE)
+            leverage = np.minimum(leverage, 1 - LEAST_FREEDOM)
         return np.asarray(z - residual / (1 - leverage / self.times))
 
 

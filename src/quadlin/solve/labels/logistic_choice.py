@@ -29,7 +29,6 @@ from quadlin.solve.labels.count_search import CountSearch
 from quadlin.solve.labels.held_out_size import resized
 from quadlin.solve.labels.logistic import LogisticFit
 from quadlin.solve.labels.logistic_search import LabelSearch, LogisticSearch, floored
-from quadlin.solve.lowrank.row_hash import counted_once
 from quadlin.solve.lowrank.tangent_gram import Candidate
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Problem, Status
 from quadlin.solve.lowrank.whitening import Full, sharpened
@@ -89,7 +88,7 @@ def chosen(
     units, d = fit.units, int(fit.units.scale.shape[0])
     if automatic.alpha and fits(units, options, given):
         if not begun:
-            n_rows, _ = counted_once(fit.rows, units, fit.surveyed.tally.counting)
+            n_rows = fit.surveyed.tally.counting
             kind = CountSearch if fit.loss == "poisson" else LabelSearch
             begun.append(kind.of(fit, options, n_rows))
         search = begun[0]

@@ -134,6 +134,11 @@ class LogisticSearch(RankSearch):
         return self.noted(k, Evidence(evidence, log_alpha, 1.0, value.determined), model, gram)
 
     @property
+    def observations(self) -> float:
+        """Return how many labels or counts there are, whatever their dispersion."""
+        return self.fit_of.surveyed.tally.observations
+
+    @property
     def products(self) -> None:
         """Return None: one pass is not enough for all fits, since each has other weights."""
         return None

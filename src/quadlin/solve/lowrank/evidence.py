@@ -23,6 +23,7 @@ rows (rank 6 instead of 3 with 1.7 rows per parameter); with all of it, it under
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from functools import lru_cache
 from math import inf, log, pi
 from typing import Protocol
@@ -30,11 +31,13 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.linalg.lapack import dpotri, dtrtri
-from scipy.special import gammaln, logsumexp, multigammaln
+from scipy.special import gammaln, multigammaln
 
 EXACT = 1e-14  # of |y|²: a smaller S is rounding
+NO_PENALTY = -30.0  # log(α/N)
+INTERPOLATION = -12.0  # log(α/N) with which more parameters than rows fit any target
 ROUNDING = 1e-13  # of the power of a column: how much sums over rows may lose
-DRAWS = 4096  # for `log_volume`
+DIGITS = 80  # of `log_volume`, whose matrix has a condition number of 10^k or so
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,10 @@ class Value:
     gradient: np.ndarray  # (g,), with respect to log α
     noise: float  # σ²
     determined: np.ndarray  # (g,), γ
-    squares: float | None = None  # Σω r² of the residuals, if computed with the gradient
 
     def there(self, log_alpha: np.ndarray) -> "Evidence":
         """Return the value together with the penalties."""
-        return Evidence(self.log_evidence, log_alpha, self.noise, self.determined, self.squares)
+        return Evidence(self.log_evidence, log_alpha, self.noise, self.determined)
 
 
 NOTHING = Value(-inf, np.zeros(0), inf, np.zeros(0))
@@ -66,8 +68,21 @@ class Linear(Protocol):
     def sizes(self) -> Sequence[int]:
         """Return the number of parameters of each group."""
 
+    @property
+    def lowest(self) -> float:
+        """Return the smallest log(α/N) that may be chosen."""
+
     def at(self, log_alpha: np.ndarray, gradient: bool = True, least: float = -inf) -> Value:
         """Return the evidence at some penalties; without the gradient if it is below `least`."""
+
+
+def lowest_penalty(model: Linear) -> float:
+    """Return the smallest log(α/N) that may be chosen.
+
+    No fewer parameters than observations fit any target without noise. If two of these rows are
+    equal, the evidence of ever smaller penalties rises without bound, although it says nothing.
+    """
+    return NO_PENALTY if sum(model.sizes) < model.weight else INTERPOLATION
 
 
 def factored(A: np.ndarray) -> np.ndarray | None:
@@ -105,6 +120,11 @@ class ColumnGram:
     unit: np.ndarray  # (p,), r
     noise: float | None = None  # σ², if it is known
 
+    @property
+    def lowest(self) -> float:
+        """Return the smallest log(α/N) that may be chosen."""
+        return lowest_penalty(self)
+
     def at(self, log_alpha: np.ndarray, gradient: bool = True, least: float = -inf) -> Value:
         """Return the evidence at some penalties: O(p³)."""
         R = np.repeat(np.exp(log_alpha), self.sizes) * self.unit
@@ -121,10 +141,8 @@ class ColumnGram:
         inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK refuses an empty matrix
         shrunk = self._by_group(R * np.einsum("ij,ij->j", inverse, inverse))
         determined = np.asarray(self.sizes) - shrunk
-        penalised = self._by_group(R * theta**2)
-        pull = _over_noise(penalised, S, self.weight, self.noise)
-        squares = S - float(penalised.sum())
-        return Value(value, (determined - pull) / 2, noise, determined, squares)
+        pull = _over_noise(self._by_group(R * theta**2), S, self.weight, self.noise)
+        return Value(value, (determined - pull) / 2, noise, determined)
 
     def solved(self, log_alpha: np.ndarray) -> np.ndarray:
         """Return θ at some penalties; it is zero in directions that the rows do not determine."""
@@ -155,6 +173,11 @@ class RowKernel:
     sizes: Sequence[int]
     noise: float | None = None  # σ², if it is known
 
+    @property
+    def lowest(self) -> float:
+        """Return the smallest log(α/N) that may be chosen."""
+        return lowest_penalty(self)
+
     def at(self, log_alpha: np.ndarray, gradient: bool = True, least: float = -inf) -> Value:
         """Return the evidence at some penalties: O(n³)."""
         shares = np.exp(-log_alpha)
@@ -178,7 +201,7 @@ class RowKernel:
         determined = shares * [2 * np.vdot(inverse, K) for K in self.kernels]
         pull = shares * [a @ K @ a for K in self.kernels]
         pull = _over_noise(pull, S, self.weight, self.noise)
-        return Value(value, (determined - pull) / 2, noise, determined, float(a @ a))
+        return Value(value, (determined - pull) / 2, noise, determined)
 
     def summed(self, alpha: Sequence[float]) -> np.ndarray:
         """Return Σ K_g/α_g; if w is the only group, only one of two penalties is used."""
@@ -214,7 +237,6 @@ class Evidence:
     log_alpha: np.ndarray  # (g,)
     noise: float  # σ², of standardised targets
     determined: np.ndarray  # (g,), γ
-    squares: float | None = None  # Σω r² of the residuals, if computed
 
 
 @lru_cache(maxsize=256)
@@ -224,17 +246,64 @@ def log_volume(d: int, k: int) -> float:
     .. math:: c = (a/\pi)^{p/2} \int e^{-a \|M\|_F^2}\, dM, \quad p = dk - k(k-1)/2
 
     over symmetric d×d matrices M = U diag(s) Uᵀ of rank k, dM = 2^{(p-k)/2} Π_{a<b}|s_a − s_b|
-    Π|s_a|^{d−k} ds dU: 1 for k = d, and 2^{(d−1)/2} for k = 1. The integral over s is a mean over
-    draws of s² from the gamma distribution; its error is far below the evidence of a component.
+    Π|s_a|^{d−k} ds dU: 1 for k = d, and 2^{(d−1)/2} for k = 1. The integral over s is a Pfaffian
+    (de Bruijn). Its entries vanish unless one index is even and the other odd, so it is the
+    determinant of Γ(a)Γ(b) I_½(a, b), a = (i + d − k + 1)/2 of even i < k and b of odd i, with a
+    column of Γ(a) if k is odd.
+
+    Examples
+    --------
+    >>> log_volume(9, 9), round(log_volume(9, 1) / log(2), 9)
+    (0.0, 4.0)
     """
     if k in (0, d):
         return 0.0
-    p, rng = d * k - k * (k - 1) / 2, np.random.default_rng(0)
-    s = np.sqrt(rng.gamma((d - k + 1) / 2, size=(DRAWS, k))) * rng.choice([-1.0, 1.0], (DRAWS, k))
-    i, j = np.triu_indices(k, 1)
-    log_gaps = np.log(np.abs(s[:, i] - s[:, j])).sum(axis=1)
-    over_s = k * gammaln((d - k + 1) / 2) + logsumexp(log_gaps) - log(DRAWS)
-    over_U = (
-        d * k / 2 * log(pi) - multigammaln(d / 2, k) - gammaln(k + 1)
-    )  # signs and order do not change M
+    p = d * k - k * (k - 1) / 2
+    a = (np.arange(k) + d - k + 1) / 2
+    over_s = float(gammaln(a).sum()) + _log_determinant(_half_betas(a[0], (k + 1) // 2, k // 2))
+    over_U = d * k / 2 * log(pi) - multigammaln(d / 2, k)  # signs and order do not change M
     return float(over_s + over_U + (p - k) / 2 * log(2) - p / 2 * log(pi))
+
+
+def _half_betas(first: float, rows: int, columns: int) -> list[list[Decimal]]:
+    """Return I_½(a + i, a + ½ + j), and a column of ones if there are more rows than columns.
+
+    In many digits, since neighbouring columns are nearly the same. One of a and a + ½ is whole, so
+    the first entry is a finite sum, and the others differ from their neighbours by one term.
+    """
+    with localcontext(prec=DIGITS):
+        a, b = Decimal(first), Decimal(first) + Decimal("0.5")
+        whole, other = (a, b) if a == int(a) else (b, a)
+        term, total = Decimal(2) ** -other, Decimal(0)
+        for j in range(int(whole)):
+            total += term
+            term *= (other + j) / (j + 1) / 2
+        value, change = (1 - total, term) if whole is a else (total, term * b / a)
+        table = []
+        for _ in range(rows):  # change is 2^−(a+b) Γ(a + b)/(Γ(a + 1) Γ(b))
+            right, step, c, row = value, change, b, []
+            for _ in range(columns):
+                row.append(right)
+                right += step * a / c
+                step *= (a + c) / c / 2
+                c += 1
+            table.append(row if columns == rows else [*row, Decimal(1)])
+            value -= change
+            change *= (a + b) / (a + 1) / 2
+            a += 1
+        return table
+
+
+def _log_determinant(table: list[list[Decimal]]) -> float:
+    """Return log |det| by elimination with pivots."""
+    total = Decimal(0)
+    with localcontext(prec=DIGITS):
+        while table:
+            pivot = max(table, key=lambda row: abs(row[0]))
+            total += abs(pivot[0]).ln()
+            rest = [row for row in table if row is not pivot]
+            table = [
+                [x - row[0] / pivot[0] * y for x, y in zip(row[1:], pivot[1:], strict=True)]
+                for row in rest
+            ]
+    return float(total)

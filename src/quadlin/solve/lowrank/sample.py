@@ -11,7 +11,7 @@ from scipy.sparse import issparse, vstack
 from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource, RowSource
 from quadlin.core.rows import Rows
-from quadlin.solve.lowrank.row_hash import row_hash, told_apart
+from quadlin.solve.lowrank.observations import row_hash, told_apart
 
 COLUMNS = 16  # in which rows are compared that are not numpy's
 BLOCK = 4096  # rows whose bits are computed together

@@ -145,7 +145,9 @@ def scores(
 
     def of(piece: DenseRows) -> Scores:
         r, influence, leverage = _influences(piece, fit)
-        left_out = r / (1 - namespace(r).clip(leverage, max=1 - 1e-9))  # of a fit without the row
+        # Of a fit without the row, or without one of the observations that it stands for.
+        one = namespace(r).clip(piece.omega, max=1.0) * leverage
+        left_out = r / (1 - namespace(r).clip(one, max=1 - 1e-9))
         squared, omega = influence**2, piece.omega
         spread, squares = (omega * left_out**2) @ squared, omega @ squared
         return Scores(*piece.moments(r, look), spread, squares, omega @ squared**2)
@@ -153,15 +155,15 @@ def scores(
     return total(of(piece) for piece in columns.pieces(*chunk_and_leverages))
 
 
-def left_out_squares(
+def weighted_residuals(
     chunk_and_leverages: tuple[Chunk, np.ndarray], columns: RegressionColumns, fit: Coefficients
 ) -> list[np.ndarray]:
-    """Return ωe² of the rows of positive weight, given their leverages without products."""
+    """Return ω, r and 1 − h of the rows of positive weight, from leverages without products."""
 
     def of(piece: DenseRows) -> np.ndarray:
         r, _, leverage = _influences(piece, fit)
-        share = namespace(r).clip(piece.omega * leverage, max=1 - 1e-9)
-        return to_numpy(piece.omega * (r / (1 - share)) ** 2)[to_numpy(piece.omega) > 0]
+        parts = np.stack([to_numpy(a) for a in (piece.omega, r, 1 - piece.omega * leverage)])
+        return parts[:, parts[0] > 0]
 
     return [of(piece) for piece in columns.pieces(*chunk_and_leverages)]
 

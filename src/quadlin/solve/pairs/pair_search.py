@@ -20,6 +20,7 @@ from quadlin.core.engine import height
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
+from quadlin.solve.lowrank.observations import left_out_squares
 from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion, PairChoice, Stepwise
 from quadlin.solve.pairs.pair_fit import (
     Group,
@@ -28,8 +29,8 @@ from quadlin.solve.pairs.pair_fit import (
     Regressed,
     RobustErrors,
     Scores,
-    left_out_squares,
     scores,
+    weighted_residuals,
 )
 from quadlin.solve.pairs.pair_regression import PairRegression
 from quadlin.solve.pairs.pair_remainder import Remainder
@@ -150,9 +151,9 @@ class PairSearch(PairRegression):
         return self._fit(self.regression, errors, listed, choice, most)
 
     def left_out_squares(self) -> np.ndarray:
-        """Return ωe² of each row of positive weight, left out of the last regression: one pass."""
-        chunks = self.rows.collect_beside(left_out_squares, self.leverages, *self.regression)
-        return np.concatenate([piece for pieces in chunks for piece in pieces])
+        """Return ωe² of each observation, left out of the last regression: one pass."""
+        chunks = self.rows.collect_beside(weighted_residuals, self.leverages, *self.regression)
+        return left_out_squares(*np.concatenate([p for pieces in chunks for p in pieces], axis=1))
 
     def refit(self, fit: PairFit) -> PairFit:
         """Return the regression with the same products and the same errors: one pass."""

@@ -14,7 +14,7 @@ from quadlin.core.losses import FLATTEST, curvature, value_and_slope
 from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.row_hash import row_hash
+from quadlin.solve.lowrank.observations import row_hash
 
 T = TypeVar("T")
 PIECE_ENTRIES = 1 << 21  # of dense columns at a time
