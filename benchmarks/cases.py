@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from public import KINDS, load_public_tables
 from scipy import sparse
 from sklearn import datasets
 
+from public import KINDS, load_public_tables
 from quadlin import (
     FactorizationMachineClassifier,
     FactorizationMachineRegressor,

@@ -30,12 +30,12 @@ from pathlib import Path
 
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # read by numpy
 
-import cases
 import numpy as np
 import pandas as pd
-import references
 
+import cases
 import quadlin
+import references
 
 HERE = Path(__file__).parent
 RECORDS = {False: HERE / "corpus.parquet", True: HERE / "corpus_reserved.parquet"}

@@ -15,13 +15,13 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-import cases
 import numpy as np
 from sklearn.linear_model import LassoCV, LinearRegression
 from sklearn.metrics import r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
+import cases
 from quadlin import SecondOrderRegressor, find_pairs
 
 MOST_PRODUCTS = 5000
