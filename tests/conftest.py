@@ -1,4 +1,5 @@
 import os
+import signal
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # read once, when scipy is first imported
 # Small products gain nothing from threads, and round the same on any number of cores without them.
@@ -13,3 +14,6 @@ settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True
 settings.load_profile("ci")
 
 threadpool_limits(1, user_api="blas")  # for this one, whose library may be loaded already
+
+# A shell starts jobs in the background with Ctrl-C ignored; tests raise the signal themselves.
+signal.signal(signal.SIGINT, signal.default_int_handler)

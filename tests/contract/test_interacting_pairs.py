@@ -163,9 +163,6 @@ def test_a_number_is_a_limit_and_none_is_no_pair():
     np.testing.assert_array_equal(model.interactions_.matrix(), 0)
 
 
-@pytest.mark.xfail(
-    strict=True, reason='Rank 0 with pairs="auto" silently searches nothing (issue 37)'
-)
 def test_a_search_that_is_asked_for_happens_at_rank_zero():
     table, pairs = planted_pairs(300, 6, 2)
     model = SecondOrderRegressor(rank=0, pairs="auto").fit(table.X, table.y)

@@ -82,19 +82,9 @@ def test_one_extreme_row_does_not_hide_that_the_others_differ():
     np.testing.assert_allclose(model.predict(X[1:]), X[1:, 0], atol=1e-3)
 
 
-GIVEN_PAIRS_ARE_DROPPED = pytest.mark.xfail(
-    strict=True,
-    reason="pairs that are given are silently left out of eight rows or fewer (issue 37)",
-)
-
-
 @pytest.mark.parametrize(
     ("k", "replicates"),
-    [
-        pytest.param(k, count, marks=GIVEN_PAIRS_ARE_DROPPED if 2**k * count <= 8 else ())
-        for k in (2, 3, 4)
-        for count in (1, 2, 5)
-    ],
+    list(itertools.product((2, 3, 4), (1, 2, 5))),
 )
 def test_the_effects_of_a_factorial_are_contrasts_of_means(k, replicates):
     X = factorial(k, replicates=replicates)
@@ -116,22 +106,7 @@ def test_the_default_finds_the_interaction_of_a_replicated_factorial(replicates)
     assert np.mean((predicted - truth) ** 2) < 9 * 0.2**2 / replicates
 
 
-@pytest.mark.parametrize(
-    "replicates",
-    [
-        pytest.param(
-            count,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="find_pairs on a 2² design with two or three replicates misses the only "
-                "interaction, t up to 33 (issue 37)",
-            ),
-        )
-        if count < 5
-        else count
-        for count in (2, 3, 5, 10)
-    ],
-)
+@pytest.mark.parametrize("replicates", [2, 3, 5, 10])
 def test_a_search_finds_the_interaction_of_a_replicated_factorial(replicates):
     X = factorial(2, replicates=replicates)
     for seed in range(3):

@@ -14,6 +14,7 @@ from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.composite.pair_labels import LabelPairs
 from quadlin.solve.composite.pair_stage import (
+    FEWEST_ROWS,
     PairOutcome,
     ended,
     first_stage,
@@ -53,7 +54,8 @@ def first_with_pairs(
         search = stage.search if stage.looked else None
         state, options = fit_choosing(rows, plan, surveyed=surveyed, search=search)
         outcome = PairOutcome(state, options, rows)
-        if not ended(state) and stage.possible:
+        enough = stage.tally.counting >= FEWEST_ROWS  # later rows may be of another kind
+        if not ended(state) and stage.possible and enough:
             refuse_uninformative(request, state, plan.make_units, constant=False)
             outcome = stage.beside(state, options)
     return _begun(outcome.for_stream(), outcome.options, plan)

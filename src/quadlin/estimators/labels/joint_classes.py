@@ -25,8 +25,8 @@ from quadlin.estimators.regression.tasks import FitResult
 from quadlin.solve.choose.choice import fits
 from quadlin.solve.choose.penalty_search import maximised
 from quadlin.solve.composite.pair_composite import PairRequest
-from quadlin.solve.composite.pair_labels import SHORTEST, stage_about
-from quadlin.solve.composite.pair_log_odds import LogOdds, Objective, moved
+from quadlin.solve.composite.pair_labels import stage_about
+from quadlin.solve.composite.pair_log_odds import SHORTEST, LogOdds, Objective, moved
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_search import floored
 from quadlin.solve.lowrank.driver import follow

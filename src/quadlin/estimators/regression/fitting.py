@@ -25,7 +25,7 @@ from quadlin.solve.fits.fit_state import FitState, fit_table, with_row_count
 from quadlin.solve.fits.missing_values import with_gaps
 from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.fits.status_advice import warn_if_unknown
-from quadlin.solve.fits.uncertainty import Uncertainty, made_robust, uncertainty_of
+from quadlin.solve.fits.uncertainty import NORMAL, Uncertainty, made_robust, uncertainty_of
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.lowrank.exact import EXACT_COLUMNS
@@ -92,6 +92,13 @@ def _law_of_fit(task: Task, rows: Rows, outcome: Reported, fitted: Fitted) -> Un
     law = outcome.law(task.make_units.fields)
     if law is None:
         law = law_of(state, weighted, options, task, fitted.learned.tally, bend)
+    elif options.loss != "squared":
+        law = replace(law, noise=1.0, error=1.0, left=NORMAL)
+        if robust:
+            about = Working.about(state.model, weighted, state.units, options.fit_intercept)
+            model = replace(state.model, c=state.model.c - about.offset)
+            law = made_robust(law, about.rows, model)
+        law = replace(law, units=state.units)
     elif robust:
         law = made_robust(law, weighted, state.model, bend)
     fill = None if task.columns.fill is None else fitted.fill_values

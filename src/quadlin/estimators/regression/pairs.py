@@ -69,11 +69,16 @@ def pairs_beside(
         if not task.robust:
             return Reported.of(stage.beside(state, options), task)
         weighted = outcome.rows
-        stage = PairStage(task, request, weighted, weighted.reduce(survey), state.units)
+        stage = PairStage(task, request, weighted, _counted(weighted, surveyed), state.units)
         beside = Reported.of(stage.beside(state, options), task)
         return beside if beside.state.parts is None else _robust(task, beside, rows, surveyed)
     except KeyboardInterrupt:  # the model without pairs is there
         return replace(outcome, state=replace(state, status=Status.interrupted))
+
+
+def _counted(weighted: Rows, surveyed: Survey) -> Survey:
+    """Return the survey of reweighted rows, which are as many observations as given."""
+    return replace(weighted.reduce(survey), tally=surveyed.tally)
 
 
 def _robust(task: Task, start: Reported, rows: Rows, surveyed: Survey) -> Reported:
@@ -88,7 +93,7 @@ def _robust(task: Task, start: Reported, rows: Rows, surveyed: Survey) -> Report
     prior = ProductPrior(like_low_rank=not task.automatic.alpha)
 
     def least_squares(view: Rows, _: FitState | None, tol: float) -> FitState:
-        stage = PairStage(plan, given, view, view.reduce(survey), state.units, prior)
+        stage = PairStage(plan, given, view, _counted(view, surveyed), state.units, prior)
         last[0] = Reported.of(stage.beside(base, replace(options, tol=tol)), task)
         return last[0].state
 
@@ -112,7 +117,10 @@ def label_pairs(
     """Fit log-odds with pairs, or without where none are worth it, and say what was found."""
     assert task.pairs is not None
     outcome = LabelPairs(task, task.pairs, rows, surveyed).fitted(warm, on_step)
-    return Reported(outcome.state, outcome.options, rows, report=_report(outcome, task))
+    report, tested = _report(outcome, task), outcome.tested
+    joint, share = (None, 1.0) if tested is None else (tested.joint, tested.share)
+    state, options = outcome.state, outcome.options
+    return Reported(state, options, rows, joint=joint, share=share, report=report)
 
 
 def _report(outcome: LabelOutcome, task: Task) -> PairReport | None:

@@ -98,10 +98,10 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         A few products beside the low-rank part, M = L + S: S has an entry for each pair, and L has
         rank k. A number searches for at most that many pairs; a list, such as
         ``[("age", "income"), (3, 7), ("age", "age")]``, fits exactly these, where a text column
-        stands for all its levels. "auto" searches if ``rank="auto"`` and there are at most 1,000
-        features, and chooses what has the largest evidence: more rank, pairs (at most 32), both or
-        neither. Not with ``psd=True``, ``polish=False``, or without w or b. A stream searches its
-        first batch. See `pairs_`.
+        stands for all its levels. "auto" searches if ``rank="auto"``, or if ``rank=0`` and
+        ``alpha="auto"``, among at most 1,000 features, and chooses what has the largest evidence:
+        more rank, pairs (at most 32), both or neither. Not with ``psd=True``, ``polish=False``, or
+        without w or b. A stream searches its first batch. See `pairs_`.
     hierarchy : None, "weak" or "strong", default=None
         Whether the search only admits pairs in which one feature ("weak") or both features
         ("strong") have a linear effect, |t| > 2 in the linear model.

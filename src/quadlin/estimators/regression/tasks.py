@@ -119,8 +119,8 @@ def is_sparse(source: MemorySource | Source) -> bool:
 def request_of(estimator: Any, columns: Columns, sparse: bool) -> PairRequest | None:
     """Return which pairs an estimator wants of these features; None if none.
 
-    By default they are looked for where the rank is chosen as well, since a rank that is given is
-    the rank of M.
+    By default they are looked for where the rank is chosen as well, or is 0 and the penalties are
+    chosen: another rank that is given is the rank of M, and rank 0 with a penalty is a ridge.
     """
     pairs, hierarchy = estimator.pairs, estimator.hierarchy
     if pairs is None:
@@ -130,7 +130,8 @@ def request_of(estimator: Any, columns: Columns, sparse: bool) -> PairRequest | 
     if is_auto(pairs):
         plain = estimator.fit_linear and estimator.fit_intercept and estimator.polish
         plain = plain and estimator.loss != "poisson"
-        looks = is_auto(estimator.rank) and plain and not estimator.psd
+        linear = estimator.rank == 0 and is_auto(estimator.alpha)
+        looks = (is_auto(estimator.rank) or linear) and plain and not estimator.psd
         looks = looks and 2 <= d <= AUTO_FEATURES
         return PairRequest(hierarchy=hierarchy, asked=False) if looks else None
     if isinstance(pairs, Integral):

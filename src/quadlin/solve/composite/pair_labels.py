@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quadlin.core.losses import constant_deviance, log_odds
+from quadlin.core.model import with_rank
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.solve.composite.pair_composite import PairRequest, ProductPrior
@@ -32,7 +33,6 @@ from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pairs.pair_terms import Parts
 
 STEPS, TOL = 25, 1e-8  # of Newton's method, and the relative decrease that ends it
-SHORTEST = 1 / 16  # to which a step that would raise the objective is shortened
 SEARCHES = 3  # with a linear model, each around the pairs of the last one
 
 
@@ -112,7 +112,9 @@ class LabelPairs:
 
     def _beside(self, state: FitState, options: Options) -> LabelOutcome:
         """Return a fit with pairs, or the fit as it was with the result of the search."""
-        stage, offset = self._about(state, self.request, self.plan.automatic, options.rank)
+        # Given pairs come beside the rank and the penalties that the likelihood has chosen.
+        automatic = self.plan.automatic if self.request.given is None else FIXED
+        stage, offset = self._about(state, self.request, automatic, options.rank)
         pairs = stage.beside(replace(state, model=moved(state.model, -offset)), options)
         if pairs.state.parts is not None:
             return self._converged(pairs, state, offset)
@@ -140,8 +142,10 @@ class LabelPairs:
         options = replace(options, rank=at.rank)
         request = PairRequest.of(at.terms, joint.fit.entry)
         objective = Objective(self.rows, units, options, not self.plan.automatic.alpha)
-        value, state, status = objective(at), start.state, Status.out_of_steps
-        history = [before.history[0]]
+        none = replace(at.terms, coef=0 * at.terms.coef)
+        without = LogOdds(with_rank(before.low_rank, at.rank), none)
+        at, value = objective.descended(without, objective(without), at)
+        state, status, history = start.state, Status.out_of_steps, [before.history[0]]
         for step in range(1, STEPS + 1):
             history.append(Record(step, self.rows.walks, value / 2 / weight))
             about = replace(state, model=at.model, units=units, parts=None)
@@ -150,14 +154,11 @@ class LabelPairs:
             last = stage.beside(beside, options)
             assert last.joint is not None
             new = LogOdds(moved(last.joint.model, offset), last.joint.terms)
-            reached, size = objective(new), 1.0
-            while reached > value and size > SHORTEST:
-                new, size = at.halfway(new), size / 2
-                reached = objective(new)
-            if value - reached <= TOL * value:
+            last_value = value
+            at, value = objective.descended(at, value, new)
+            if last_value - value <= TOL * last_value:
                 status = Status.converged
                 break
-            at, value = new, reached
         fields = self.plan.make_units.fields
         low_rank = settled(at.low_rank, units, fields)
         alpha = (*options.alpha, objective.on_products)

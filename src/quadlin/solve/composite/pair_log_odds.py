@@ -14,6 +14,7 @@ from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Identity
 from quadlin.solve.pairs.pair_terms import PairTerms, whole, with_arrays
 
+SHORTEST = 1 / 4096  # of a Newton step: log-odds of extreme rows overshoot by as much
 PRIOR = 1 / (WIDEST * WIDEST)  # penalty of a product: a standard deviation of 10 in log-odds
 
 
@@ -64,6 +65,13 @@ class Objective:
     def __call__(self, fit: LogOdds) -> float:
         """Return the objective: one pass."""
         return self.loss(fit.model) + self.penalty(fit)
+
+    def descended(self, start: LogOdds, value: float, goal: LogOdds) -> tuple[LogOdds, float]:
+        """Return the goal, or a point nearer to the start that is no worse, and its objective."""
+        size = 1.0
+        while (reached := self(goal)) > value and size > SHORTEST:
+            goal, size = start.halfway(goal), size / 2
+        return (goal, reached) if reached <= value else (start, value)
 
     def penalty(self, fit: LogOdds) -> float:
         """Return what the penalties add to the deviance."""

@@ -104,8 +104,9 @@ class PairStage:
 
     @property
     def possible(self) -> bool:
-        """Return whether there is anything to search."""
-        return bool(self.units.target.power) and self.tally.counting >= FEWEST_ROWS
+        """Return whether there are pairs to fit, or enough rows to search for them."""
+        enough = self.request.given is not None or self.tally.counting >= FEWEST_ROWS
+        return bool(self.units.target.power) and enough
 
     @cached_property
     def search(self) -> RankSearch:

@@ -46,7 +46,7 @@ FLIPS = 19  # residuals with random signs: by chance, the residual is the larges
 FEW_FLIPS = 3  # of them, which are enough for a clear case
 FLIPPED = 1 << 22  # entries of the moments that are kept in one pass
 CLEAR = 1.5  # times the eigenvalues of noise: clearly of low rank
-FEWEST = 10.0  # rows beyond the parameters
+FEWEST, PER_PAIR = 2.0, 10.0  # rows beyond the parameters: for one pair, and for each further one
 FEW_CARRIERS = 3.0  # rows, less one, that determine a product: with fewer it is never certain
 
 
@@ -110,7 +110,7 @@ class PairSearch(PairRegression):
         the features, or leave something of low rank. If that many pairs are refused because they
         rest on a few rows only, none is chosen.
         """
-        most = min(MOST_PAIRS, int(self.freedom // FEWEST)) if most is None else most
+        most = min(MOST_PAIRS, max(1, int(self.freedom // PER_PAIR))) if most is None else most
         banned, screening = dict.fromkeys(self.seen.banned, 0.0), True
         listed = self._listed(self.seen.shortlist)
         choice = listed.step.judged(())
