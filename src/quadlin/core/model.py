@@ -10,11 +10,9 @@ from quadlin.core.arrays import (
     namespace,
     orthonormal,
     remembered,
-    to_numpy,
     unflagged,
 )
 from quadlin.core.block import Block
-from quadlin.core.graded_eigenvectors import graded_eigenpairs, is_graded
 from quadlin.core.response import Assembly
 from quadlin.core.units import Units
 
@@ -44,7 +42,7 @@ class RawModel:
     r""":math:`y = b + x^\top w + x^\top M x` in the user's units, M by its factors.
 
     If the diagonal is not modelled, that of the low-rank part must be left out of M.
-    The components reproduce every entry of M to rounding, whatever the units of its two features.
+    The components reproduce M up to rounding of its largest entries.
     """
 
     intercept: float
@@ -154,10 +152,6 @@ def to_raw(model: Model, units: Units) -> RawModel:
 def _eigenpairs(A: Array, s: Array) -> tuple[Array, Array]:
     """Return the eigenvalues (k,) of A diag(s) Aᵀ by decreasing size, and its vectors as rows."""
     xp = namespace(A)
-    rows = to_numpy(A)
-    if is_graded(rows):
-        values, vectors = graded_eigenpairs(rows, to_numpy(s))
-        return xp.asarray(values, device=A.device), xp.asarray(vectors.T, device=A.device)
     V, R = xp.linalg.qr(A)
     values, vectors = lead(R @ diagonal(s) @ R.T, s.shape[0])
     return values, (V @ vectors).T

@@ -1,6 +1,5 @@
 """One split of cross-validation: its training rows, its test rows as models take them, scorers."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -44,16 +43,6 @@ class Fold:
     @cached_property
     def _by_rank(self) -> dict[int, Array]:
         return {}
-
-
-def solver(cells: Cells, points: list[Point]) -> Callable[[], None]:
-    """Return a function that solves some points of a fold, for `SharedWalks.run`."""
-
-    def solve() -> None:
-        for point in points:
-            cells.solution(*point)
-
-    return solve
 
 
 def predicted(fold: Fold, point: Point) -> Array:

@@ -17,7 +17,6 @@ from quadlin.core.arrays import Array, moved, namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.moments import Moments, survey
 from quadlin.core.rows import Rows
-from quadlin.core.shared_walks import SharedWalks
 from quadlin.core.units import Units
 from quadlin.estimators.cv.cv_folds import (
     Fold,
@@ -26,7 +25,6 @@ from quadlin.estimators.cv.cv_folds import (
     number_of,
     predicted,
     rows_at,
-    solver,
 )
 from quadlin.estimators.cv.splitting import Split
 from quadlin.estimators.regression.fitted import Fitted
@@ -70,7 +68,7 @@ class CVScores:
         self.pairs: PairRequest | None = None  # that every point has beside it
         self._last: tuple[tuple[int, Point], Fitted] | None = None
         self._first: dict[Point, Fitted | Solution] = {}  # on the first fold, at the best point
-        self.shared = SharedWalks(rows)
+        self.rows = rows
         self.folds = list(self.folds_of(splits))
         if not self.folds:
             raise ValueError(
@@ -100,7 +98,7 @@ class CVScores:
                     "weight. Give other folds, or weight to more rows."
                 )
             times = moved(np.bincount(kept, minlength=self.n).astype(float), self.chunk.y)
-            cells = self._cells(self.shared.view(times), len(kept), self._fold_units)
+            cells = self._cells(self.rows.reweighted(times), len(kept), self._fold_units)
             clips = self.params["extrapolation"] == "clip"
             yield Fold(number, cells, held, self.chunk.at(held), clips)
 
@@ -126,10 +124,6 @@ class CVScores:
         new = [p for p in dict.fromkeys(points) if p not in self.scores]
         if not new:
             return
-        outright = [p for p in new if self.folds[0].cells.outright(*p)]
-        walked = [p for p in new if p not in outright]
-        if walked and self.pairs is None:
-            self.shared.run([solver(fold.cells, walked) for fold in self.folds])
         self.scores.update({p: [] for p in new})
         self.errors.update({p: [] for p in new})
         self._residuals.update({p: [] for p in new})

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from quadlin.core.messages import Message, Phrase, warn
-from quadlin.estimators.cv.cv_folds import mean_square, solver
+from quadlin.estimators.cv.cv_folds import mean_square
 from quadlin.estimators.cv.cv_scores import CVScores
 from quadlin.estimators.cv.splitting import neighbours_are_alike
 from quadlin.solve.fits.grid import Point
@@ -56,8 +56,6 @@ def warn_of_order(scores: CVScores, point: Point) -> None:
     if not neighbours_are_alike(scores.whole.rows, scores.chunk.y, scores.whole.units):
         return
     folds = list(scores.folds_of(KFold(max(2, len(scores.folds))).split(np.arange(scores.n))))
-    if scores.pairs is None and not folds[0].cells.outright(*point):
-        scores.shared.run([solver(fold.cells, [point]) for fold in folds])
     blocks = [mean_square(scores.predicted(f, point) - f.test.y, f.test.weight) for f in folds]
     shuffled = scores.errors[point]
     gap = np.mean(blocks) - np.mean(shuffled)

@@ -46,7 +46,6 @@ NEARLY = 10.0  # times the smallest loss: how much rows outside a sample may add
 NEAR_TOL, NEAR_CAP = 0.05, 12  # for the first step near the optimum, often the last
 WINDOW, SLOW = 8, 0.3  # a gradient that falls by less over this many steps is stuck
 ESCAPES = 2
-FLIPS, NEARLY_ONE = 8, 0.6  # for `sign_flipped`: how often, and the share of |u|² of one feature
 
 
 def spectral_start(task: GaussNewton, rank: int) -> Point:
@@ -174,50 +173,16 @@ def escaped(task: GaussNewton, p: Point, rank: int) -> Point:
     return annealed(task, task.point(p.c, p.v, V @ vectors, values), rank)
 
 
-def sign_flipped(task: GaussNewton, p: Point) -> Point | None:
-    """Change the sign of the component that is closest to a single feature; None if there is none.
-
-    If the square of feature j is left out, λuuᵀ with u → e_j has the same limit for λ → ∞ and for
-    λ → −∞: row r of M, that of feature j. So a fit with wrong signs ends near such a border. Beyond
-    it, a component of the other sign and of moderate size gives the same row: −λ/|λ|·aaᵀ with
-    a_j = √|r|.
-    """
-    model, xp = p.model, namespace(p.U)
-    unseen = model.U**2 * (1 - model.free)[:, None]
-    share = xp.max(unseen, axis=0) / xp.sum(model.U**2, axis=0)
-    i = int(xp.argmax(share))
-    j = int(xp.argmax(unseen[:, i]))
-    at_j = xp.arange(model.U.shape[0], device=p.U.device) == j
-    u, sign = model.U[:, i], -xp.sign(p.s[i])
-    row = xp.where(at_j, 0.0, p.s[i] * u[j] * u)
-    size = xp.sqrt(xp.linalg.vector_norm(row))
-    if task.options.psd or not float(share[i]) > NEARLY_ONE or not float(size) > 0:
-        return None
-    column = xp.where(at_j, size, sign * row / size)
-    chosen = xp.arange(p.s.shape[0], device=p.U.device) == i
-    U = xp.where(chosen[None, :], column[:, None], model.U)
-    other = replace(model, U=U, s=xp.where(chosen, sign, model.s))
-    return task.point_of(other)
-
-
 def left_wrong_optimum(
     task: GaussNewton, p: Point, status: Status, stuck: bool, budget: float
 ) -> Generator[Iterate, None, tuple[Point, Status]]:
-    """Leave an optimum that looks like the wrong one: escape if stuck, then change signs."""
+    """Leave an optimum that looks like the wrong one."""
     rank, d = p.s.shape[0], p.U.shape[0]
     for _ in range(ESCAPES):
         if not stuck or rank >= d:
             break
         other, status, stuck = yield from refined(task, escaped(task, p, rank), budget)
         p = other if other.objective < p.objective else p
-    for _ in range(FLIPS if 0 < rank < d else 0):
-        beyond = None if status is not Status.converged else sign_flipped(task, p)
-        if beyond is None:
-            break
-        other, ended, _ = yield from refined(task, beyond, budget)
-        if not other.objective < p.objective:
-            break
-        p, status = other, ended
     return p, status
 
 
