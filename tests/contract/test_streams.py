@@ -1,6 +1,7 @@
 """Rows that are seen once: what a stream learns does not depend on how its rows arrive."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -148,3 +149,21 @@ def test_the_memory_of_a_stream_does_not_grow(memory):
     model = SecondOrderRegressor(2, max_memory=memory, random_state=0)
     sizes = [len(pickle.dumps(model.partial_fit(*NUMBERS))) for _ in range(9)]
     assert sizes[-1] - sizes[3] < 60_000  # for records of steps; the rows are 720,000 bytes
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_a_saved_stream_goes_on_exactly_also_with_heavy_tails(seed, tmp_path):
+    # A sample of its rows keeps a stream of such rows from models that are worse than the constant.
+    rng = np.random.default_rng(seed)
+    X = rng.standard_t(1.5, (5000, 6))
+    y = X @ rng.standard_normal(6) + (X[:, 0] + X[:, 1]) ** 2 - X[:, 2] * X[:, 3]
+    one, other = (SecondOrderRegressor(2, alpha=0.0, batch_size=100) for _ in range(2))
+    for part in np.split(np.arange(5000), 50):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # extreme rows
+            one.partial_fit(X[part], y[part])
+            other.partial_fit(X[part], y[part])
+        if part[-1] == 2499:
+            save(other, tmp_path / "stream")
+            other = load(tmp_path / "stream")
+    np.testing.assert_array_equal(other.predict(X), one.predict(X))

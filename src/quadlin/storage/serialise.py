@@ -3,8 +3,7 @@
 Model files, checkpoints of streams and journals of fits all use it. `serialise` follows the values;
 `Deserialiser` follows the type hints of dataclasses and named tuples: a file can say what their
 fields hold, but never which class to make. New classes and fields need no change here, except that
-arrays which are not one number per feature need a line in `SHAPES`. A field that is renamed needs a
-line in `FORMER_NAMES`.
+arrays which are not one number per feature need a line in `SHAPES`.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.model import Model
 from quadlin.core.moments import Survey
 from quadlin.core.sums import Sums
-from quadlin.core.units import Units, UnitsMaker
+from quadlin.core.units import UnitsMaker
 from quadlin.data.columns.fields import Flags
 from quadlin.solve.fields.gibbs import Draws
 from quadlin.solve.fields.running_levels import LEVEL_SHAPES
@@ -43,7 +42,7 @@ from quadlin.storage.tensor_file import JSON
 from quadlin.stream.batch import Pending
 from quadlin.stream.pair_batches import PairPending
 from quadlin.stream.power_iteration import Start
-from quadlin.stream.state import InvalidContentError, SparseRows, StreamState, Waiting
+from quadlin.stream.state import InvalidContentError, SampledRows, SparseRows, Waiting
 
 LARGEST_INTEGER = 2**63 - 1
 
@@ -81,17 +80,12 @@ SHAPES: dict[type, dict[str, str]] = {
     Products: {"gram": "pp"},
     pair_sums.ResidualMoments: {"moments": "dd"},
     Scores: {"moments": "dd", "spread": "e", "squares": "e", "fourths": "e"},
+    SampledRows: {"numbers": "c", "X": "cd", "y": "c", "weight": "c"},
     SparseRows: {"data": "z", "indices": "z", "indptr": "p"},
     Start: {"Q": "dv", "s": "v"},
     Sums: {"p0": "m", "p1": "dm", "p2": "dm", "action": "dmq"},
     Survey: {"target": "1"},
     Waiting: {"X": "nd", "y": "n", "weight": "n"},
-}
-# For files of earlier versions: the former names of fields that were renamed, with the new ones.
-FORMER_NAMES: dict[type, dict[str, str]] = {
-    StreamState: {"learned": "state"},
-    Uncertainty: {"steps": "spread"},
-    Units: {"burden": "penalty_scale"},
 }
 HINTS = {(UnitsMaker, "dtype"): np.dtype}  # that the class itself does not give
 MAY_BE_INFINITE = {  # a plain step that diverged; too few rows to estimate the noise
@@ -238,19 +232,16 @@ class Deserialiser:
         wrong = InvalidContentError(f"{name!r} does not have the parts of {kind.__name__}")
         if not isinstance(value, dict):
             raise wrong
-        former = FORMER_NAMES.get(kind, {})
-        current: dict[str, str] = {former.get(part, part): part for part in map(str, value)}
         required = hints.keys() - optional
-        if len(current) != len(value) or not required <= current.keys() <= hints.keys():
+        if not required <= value.keys() <= hints.keys():
             raise wrong
         parts = {}
-        for part, written in current.items():
-            item = value[written]
+        for part, item in value.items():
             if (kind, part) in MAY_BE_INFINITE and item in ("nan", "inf", "-inf"):
                 parts[part] = float(item)
             else:
                 shape = SHAPES.get(kind, {}).get(part, default)
-                parts[part] = self.read(hints[part], item, _joined(name, written), shape)
+                parts[part] = self.read(hints[part], item, _joined(name, part), shape)
         return kind(**parts)
 
     def _one_of(self, kinds: tuple[Any, ...], value: JSON, name: str, shape: str | None) -> Any:

@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
+from quadlin.core.arrays import to_numpy
+from quadlin.core.chunks import Chunk
 from quadlin.core.moments import Tally
+from quadlin.solve.lowrank.observations import row_hash
 from quadlin.stream.field_stream import FieldStream
-from quadlin.stream.row_sample import Buffer
+from quadlin.stream.row_sample import Buffer, RowSample
 from quadlin.stream.state import (
     InvalidContentError,
+    SampledRows,
     SparseRows,
     StreamState,
     Waiting,
@@ -52,6 +56,7 @@ def state_of(stream: Stream) -> StreamState:
         weight=tally.weight,
         squared_weight=tally.squared_weight,
         chosen=None if stream.chosen == stream.options else stream.chosen,
+        sample=_sampled_rows(stream.sample),
         **of_fields,
     )
 
@@ -76,12 +81,29 @@ def stream_of(
         stream = FieldStream.of(stream, state.per_parameter, state.most_rows, state.levels)
     for name in SHARED:
         setattr(stream, name, getattr(state, name))
-    stream.sample = None
+    stream.sample = _sample(state.sample)
     stream._current = stream.state if state.current is None else state.current
     if state.waiting is not None:
         stream.waiting = _buffer(state.waiting, len(names))
     stream._chosen = state.options if state.chosen is None else state.chosen
     return stream
+
+
+def _sampled_rows(sample: RowSample | None) -> SampledRows | None:
+    if sample is None or sample.rows is None or sample.numbers is None or not len(sample.numbers):
+        return None
+    X, rows = sample.rows.X, sample.rows
+    X = X.toarray() if issparse(X) else to_numpy(X)
+    y, weight = to_numpy(rows.y), rows.weights
+    return SampledRows(sample.most, sample.seen, sample.numbers, X, y, weight)
+
+
+def _sample(rows: SampledRows | None) -> RowSample | None:
+    if rows is None:
+        return None
+    largest = int(row_hash(rows.numbers).max())
+    chunk = Chunk(rows.X, rows.y, rows.weight)
+    return RowSample(rows.most, rows.seen, chunk, rows.numbers, largest)
 
 
 def _buffer(waiting: Waiting, d: int) -> Buffer:

@@ -45,6 +45,18 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class SampledRows:
+    """The sample of all rows so far with which a stream compares its model and the constant."""
+
+    most: int  # rows to keep
+    seen: int  # rows so far
+    numbers: np.ndarray  # (c,), the positions of the kept rows in the stream
+    X: np.ndarray  # (c, d)
+    y: np.ndarray  # (c,)
+    weight: np.ndarray  # (c,)
+
+
+@dataclass(frozen=True)
 class StreamState:
     """Everything that a stream has learned, except the names of features and their fields."""
 
@@ -70,6 +82,7 @@ class StreamState:
     proven: bool = False
     pairs: PairRequest | None = None
     pair_pending: PairPending | None = None
+    sample: SampledRows | None = None
     per_parameter: int | None = None  # of a stream of fields
     most_rows: int = 0
     levels: RunningLevels | None = None
@@ -104,6 +117,7 @@ def check_state(state: StreamState, d: int, fields: Sequence[np.ndarray]) -> Non
         gathered = sums.rows
     least = 0 if waiting is None and pending is None and state.pair_pending is None else 1
     require(least <= gathered < state.goal, "the number of rows of the incomplete batch")
+    _check_sample(state.sample)
     require(not len(state.make_units.fields), "the fields of a state")
     for options in (state.options, state.chosen or state.options):
         _check_choices(options, state.make_units, d)
@@ -116,6 +130,17 @@ def check_state(state: StreamState, d: int, fields: Sequence[np.ndarray]) -> Non
         same = options.rank == rank or each.running is not None or of_fields
         require(same and rank <= d, "the rank")
         _check_fit(each)
+
+
+def _check_sample(sample: SampledRows | None) -> None:
+    """Refuse a sample that no stream can have."""
+    if sample is not None:
+        n, arrays = sample.numbers, (sample.X, sample.y, sample.weight)
+        positions = n.dtype.kind == "i" and bool(np.all(np.diff(n, prepend=-1) > 0))
+        require(positions and n[-1] < sample.seen, "the positions of the sampled rows")
+        require(1 <= len(n) <= sample.most, "the number of sampled rows")
+        floats = all(a.dtype.kind == "f" and bool(np.isfinite(a).all()) for a in arrays)
+        require(floats and float(sample.weight.min()) >= 0, "the sampled rows")
 
 
 def _check_levels(state: StreamState, d: int, fields: Sequence[np.ndarray]) -> None:

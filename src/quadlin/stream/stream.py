@@ -48,7 +48,7 @@ class Stream(Beginning):
 
     New rows judge the model before it learns from them. If they find it worse than a constant,
     `current` is shortened towards the constant, while the steps continue from the full model. The
-    same happens if the constant is better on a sample of all rows; a saved stream has no sample.
+    same happens if the constant is better on a sample of all rows.
 
     A stream does not change: `fed` returns another one that has learned more.
 
