@@ -424,7 +424,6 @@ def test_labels_can_be_searched(labels):
     assert named(pairs) <= names(find_pairs(table.X, labels(table.truth)))
 
 
-@pytest.mark.xfail(strict=True, reason="find_pairs has no stability= (issue 37)", raises=TypeError)
 def test_the_stability_of_a_pair_is_the_share_of_resamples_in_which_it_was_chosen():
     table, _ = planted_pairs(300, 6, 2)
     frame = find_pairs(table.X, table.y, stability=20).to_frame()

@@ -17,6 +17,7 @@ def pairs(
     max_pairs: Annotated[int | Literal["auto"], WHOLE] = "auto",
     hierarchy: Hierarchy = "none",
     squares: Annotated[bool, Parameter(negative="--no-squares", show_default=False)] = True,
+    stability: int | None = None,
     test_on: Literal["all", "half"] = "all",
     read: TableOptions = TableOptions(),
     answer: OutputOptions = OutputOptions(),
@@ -40,6 +41,8 @@ def pairs(
         Whether one (weak) or both (strong) features of a pair must have a linear effect.
     squares
         Whether squares of features are candidates, too.
+    stability
+        Number of resamples of the rows; shows in which share of them each pair is chosen again.
     test_on
         Test the pairs on all rows, or on the half of the rows that the search did not see.
     """
@@ -50,6 +53,7 @@ def pairs(
             hierarchy=hierarchy_of(hierarchy),
             max_pairs=max_pairs,
             squares=squares,
+            stability=stability,
             test_on=None if test_on == "all" else test_on,
         )
     content = {
@@ -62,5 +66,6 @@ def pairs(
         "candidates": report.n_candidates,
         "at_limit": report.at_limit,
         "test_on": test_on,
+        "stability": report.stability,
     }
     print_answer(content, [] if answer.quiet else str(report).splitlines(), answer.json)

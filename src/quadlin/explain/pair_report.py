@@ -86,6 +86,8 @@ class PairReport:
         deviance (D² = 1 − deviance/deviance of the constant).
     validated : list of float or None
         With `cv`: R² of rows left out, with the first 0, 1, … of the pairs found on the others.
+    stability : list of float or None
+        With `stability`: the share of resamples of the rows in which each pair was chosen again.
     n_rows_fitted : int or None
         For a stream: the rows behind coefficients and tests, while `n_rows` were searched.
     blocks : list of PairBlock
@@ -105,12 +107,16 @@ class PairReport:
     test_on: str | None
     measure: str = VARIANCE
     validated: list[float] | None = None
+    stability: list[float] | None = None
     n_rows_fitted: int | None = None
     blocks: list[PairBlock] = field(default_factory=list)
 
     def to_frame(self) -> Any:
         """Return the pairs as a pandas frame, or as a dict of columns without pandas."""
-        return frame_of({name: [getattr(p, name) for p in self.pairs] for name in Pair._fields})
+        columns = {name: [getattr(p, name) for p in self.pairs] for name in Pair._fields}
+        if self.stability is not None:
+            columns["stability"] = self.stability
+        return frame_of(columns)
 
     def plot(self, ax: Any = None) -> PairPathDisplay:
         """Draw the criterion against the pairs in the order of entry."""
@@ -137,11 +143,12 @@ class PairReport:
         names = [printable(f"{p.first} × {p.second}") for p in shown]
         width = max(len("pair"), *map(len, names))
         head = f"{'':>3} {'pair':{width}} {'coefficient':>11} {'std error':>10} {'t':>7}"
-        lines = [f"{head} {'p':>8} share"]
-        for name, p in zip(names, shown, strict=True):
+        stable = [] if self.stability is None else [f" {s:>9.0%}" for s in self.stability]
+        lines = [f"{head} {'p':>8} share" + " stability" * bool(stable)]
+        for number, (name, p) in enumerate(zip(names, shown, strict=True)):
             lines.append(
                 f"{p.order:>3} {name:{width}} {p.coefficient:>+11.4g} {p.std_error:>10.2g} "
-                f"{p.t:>7.1f} {p_value(p.p):>8} {p.share:>5.1%}"
+                f"{p.t:>7.1f} {p_value(p.p):>8} {p.share:>5.1%}{stable[number] if stable else ''}"
             )
         if len(self.pairs) > SHOWN:
             lines.append(f"    and {len(self.pairs) - SHOWN} more")

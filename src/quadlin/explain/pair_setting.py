@@ -68,6 +68,20 @@ class PairSetting:
         values: list[float] = (1 - loss / (target.weight * float(target.var[0]))).tolist()
         return values
 
+    def stability(
+        self, rows: Rows, surveyed: Survey, times: int, fit: PairFit, most: int | None
+    ) -> list[float]:
+        """Return in which share of resamples of the rows each pair of a fit is chosen again."""
+        n, found = surveyed.tally.rows, np.zeros(len(fit.i))
+        rng = np.random.default_rng(0)
+        for _ in range(times):
+            drawn = np.bincount(rng.integers(n, size=n), minlength=n).astype(float)
+            sample = rows.reweighted(drawn)
+            again = self.search(sample, sample.reduce(survey), "a resample of X").run(most)
+            chosen = set(zip(again.i.tolist(), again.j.tolist(), strict=True))
+            found += [(i, j) in chosen for i, j in zip(fit.i.tolist(), fit.j.tolist(), strict=True)]
+        return [float(count) / times for count in found]
+
     def search(
         self, rows: Rows, surveyed: Survey, which: str, fit: PairFit | None = None
     ) -> PairSearch:

@@ -35,6 +35,7 @@ def find_pairs(
     exclude: Sequence[Any] = (),
     test_on: str | None = None,
     cv: int | None = None,
+    stability: int | None = None,
     engine: Any = None,
     missing: str | None = None,
 ) -> PairReport:
@@ -81,6 +82,9 @@ def find_pairs(
         Number of folds. The search is repeated without each of them, and `PairReport.validated` is
         R² on the left-out rows with the first 0, 1, … of the pairs found on the others. A hash of
         the row number assigns each row to a fold.
+    stability : int or None
+        Number of resamples. The search is repeated on so many samples of the rows, drawn with
+        replacement, and `PairReport.stability` is the share of them in which each pair was chosen.
     engine : None, "serial", "threads", int or Dask client
         Where the sums over rows are computed, as in ``SecondOrderRegressor.fit``.
     missing : {"error", "drop", "mean"} or None
@@ -102,7 +106,9 @@ def find_pairs(
     correct for given pairs. But the pairs were chosen because their products fit these rows, so
     with ``test_on=None`` the coefficients of weak pairs are too large on average and p-values are
     too small. The p-values of ``test_on="half"`` are honest, since their rows were not used for the
-    choice; the drawback is that weak pairs are found less often in half of the rows.
+    choice; the drawback is that weak pairs are found less often in half of the rows. Among
+    correlated features a small p-value does not mean that the pair would be chosen again: another
+    product may explain the same. `stability` shows how often it is.
 
     The search considers products only: if a feature has a curved effect, its product with a
     correlated feature may look useful. `PairReport.exchangeable` lists pairs that could replace
@@ -126,7 +132,7 @@ def find_pairs(
     >>> [(pair.first, pair.second, round(pair.coefficient)) for pair in report.pairs]
     [('x3', 'x7', 2)]
     """
-    _check_options(hierarchy, max_pairs, test_on, cv)
+    _check_options(hierarchy, max_pairs, test_on, cv, stability)
     source = _opened(X, y, sample_weight, missing)
     rows = Rows(engine_for(source, engine))
     groups = _groups(fields, source, rows)
@@ -140,10 +146,13 @@ def find_pairs(
         search = setting.search(rows, surveyed, "X")
         fit = search.run(most)
         report = report_of(source.names, search, fit, surveyed.tally.counting)
-        if cv is None:
-            return report
-        validated = setting.validated(rows, surveyed, int(cv), len(report.path) - 1, most)
-        return replace(report, validated=validated)
+        if cv is not None:
+            validated = setting.validated(rows, surveyed, int(cv), len(report.path) - 1, most)
+            report = replace(report, validated=validated)
+        if stability is not None:
+            shares = setting.stability(rows, surveyed, int(stability), fit, most)
+            report = replace(report, stability=shares)
+        return report
     first = first_half(surveyed.tally.rows).astype(float)
     half, other = rows.reweighted(first), rows.reweighted(1 - first)
     surveyed = half.reduce(survey)
@@ -154,7 +163,7 @@ def find_pairs(
     return report_of(source.names, search, fit, surveyed.tally.counting, tested)
 
 
-def _check_options(hierarchy: Any, max_pairs: Any, test_on: Any, cv: Any) -> None:
+def _check_options(hierarchy: Any, max_pairs: Any, test_on: Any, cv: Any, stability: Any) -> None:
     """Refuse options that make no sense, saying what would."""
     words = {"hierarchy": (hierarchy, (None, *HIERARCHIES)), "test_on": (test_on, (None, "half"))}
     for name, (value, allowed) in words.items():
@@ -170,6 +179,16 @@ def _check_options(hierarchy: Any, max_pairs: Any, test_on: Any, cv: Any) -> Non
     if cv is not None and not (folds and test_on is None):
         raise ValueError(
             Message("{cv=} must be None or a whole number ≥ 2, without {test_on=}.", cv=cv)
+        )
+    times = (
+        isinstance(stability, Integral) and not isinstance(stability, bool) and int(stability) >= 1
+    )
+    if stability is not None and not (times and test_on is None):
+        raise ValueError(
+            Message(
+                "{stability=} must be None or a whole number ≥ 1, without {test_on=}.",
+                stability=stability,
+            )
         )
     whole = isinstance(max_pairs, Integral) and not isinstance(max_pairs, bool)
     if max_pairs != "auto" and not (whole and max_pairs >= 0):
