@@ -34,6 +34,7 @@ N = 300
 
 @pytest.fixture(autouse=True)
 def _closed_figures():
+    plt.close("all")  # those of other tests
     yield
     plt.close("all")
 

@@ -201,10 +201,6 @@ def test_the_default_is_not_much_worse_than_ridge_regression_on_a_line():
     assert np.mean(ratios) < 1.05
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="A weak line is thrown away: true correlation 0.2, the mean is chosen (issue 37)",
-)
 def test_a_weak_line_is_predicted_about_as_well_as_by_ridge_regression():
     risks = {"ours": [], "ridge": []}
     for seed in range(60):

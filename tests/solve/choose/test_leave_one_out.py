@@ -9,7 +9,6 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.leave_one_out import (
     inverses_of,
-    inverses_of_mean,
     left_out_error,
     left_out_squares,
     left_out_squares_by_rows,
@@ -103,15 +102,3 @@ def test_one_pass_tells_the_errors_for_all_multiples_of_the_penalties(k, parts):
     for factor, error in zip(FACTORS, squares.sum(axis=0) / 22.4, strict=True):
         alpha = (factor * ALPHA[0], factor * ALPHA[1])
         assert error == pytest.approx(left_out_error(rows, units, gram, alpha, 22.4), rel=1e-9)
-
-
-@pytest.mark.parametrize("parts", [{}, {"fit_intercept": False}])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_mean_predicts_rows_left_out_as_a_ridge_does_that_leaves_nothing_else(weighted, parts):
-    weight = np.linspace(0.0, 3, 14) if weighted else None
-    total = 14.0 if weight is None else weight.sum()
-    rows, units, options = problem(weight=weight, **parts)
-    gram = tangent_gram(rows, units, options, np.eye(3, 0))
-    ridge = squares_of(rows, units, gram, (1e14, 1e14), total)[:, 0]
-    mean = left_out_squares(rows, inverses_of_mean(units, gram))[:, 0]
-    np.testing.assert_allclose(mean, ridge, rtol=1e-8)

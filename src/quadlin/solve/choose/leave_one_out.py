@@ -36,8 +36,6 @@ from quadlin.solve.lowrank.observations import left_out_squares as observed_squa
 from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram, chunk_parts, columns
 from quadlin.solve.lowrank.types import Options
 
-MOST = 0.99  # quantile to which the gains of extreme rows are clipped
-BEYOND_DOUBT = 4.0  # standard errors
 CLEARLY = 3.0  # log odds, 20 to 1, by which a structure must be better than ridge regression
 LIKELY = 2.0  # log odds of products over a ridge, or a ridge over the mean: one standard error
 BLOCK = 128  # columns of a triangular matrix multiplied at a time, without its zeros
@@ -157,12 +155,6 @@ def inverses_of(
     return Inverses.of(units, gram, Q, s, Q @ ((1.0 if s is None else s) * right[:, None]))
 
 
-def inverses_of_mean(units: Units, gram: TangentGram) -> Inverses:
-    """Return inverses that predict each row by the mean of the others, or 0 without intercept."""
-    p = len(gram.products) - 1 - gram.options.fit_intercept
-    return Inverses.of(units, gram, np.zeros((p, 0)), np.zeros((0, 1)), np.zeros((p, 1)))
-
-
 def _inverse_root(products: np.ndarray, ridge: np.ndarray) -> np.ndarray | None:
     """Return an upper triangular Q with A⁻¹ = QQᵀ, where A is the products plus the ridge.
 
@@ -193,17 +185,6 @@ def surely_less(squares: np.ndarray, others: np.ndarray, log_odds: float = CLEAR
     """
     saved = others - squares
     return float(saved.sum()) > sqrt(log_odds / 2) * float(np.linalg.norm(saved))
-
-
-def mostly_less(squares: np.ndarray, others: np.ndarray) -> bool:
-    """Return whether a model is certainly better for all but a few rows.
-
-    The gains and losses of the most extreme rows are clipped to those of other rows.
-    """
-    saved = others - squares
-    most = float(np.quantile(np.abs(saved), MOST))
-    saved = np.clip(saved, -most, most)
-    return float(saved.sum()) > BEYOND_DOUBT * float(np.linalg.norm(saved))
 
 
 def left_out_squares_by_rows(

@@ -1,9 +1,8 @@
-"""The models that are linear in their parameters: the mean, ridge regression, all products.
+"""The models that are linear in their parameters: ridge regression and all products.
 
 They are one family: as the penalty of M grows from zero to infinity, all products become ridge
-regression, and as that of w grows, ridge regression becomes the mean. Each step away from the mean
-must lower the errors of left-out rows by more than one standard error. Otherwise it rests on a few
-rows, and says nothing about the others.
+regression, which the evidence shrinks towards the mean. All products must lower the errors of
+left-out rows by more than one standard error. Otherwise they rest on a few rows.
 """
 
 from collections.abc import Iterator
@@ -15,10 +14,8 @@ from quadlin.solve.choose.candidates import Candidates
 from quadlin.solve.choose.leave_one_out import (
     LIKELY,
     inverses_of,
-    inverses_of_mean,
     left_out_squares,
     left_out_squares_by_rows,
-    mostly_less,
     surely_less,
 )
 from quadlin.solve.lowrank.evidence import RowKernel
@@ -31,8 +28,6 @@ SHRINK = np.exp((0.0, 1.2, 2.5, 4.0, 5.5)).tolist()  # factors on the penalty of
 WORTH = 0.99  # of the error of left-out rows: what another size of the penalties must reach
 SLOPE = 1e-4  # if a step saves a smaller share of the error, that may be rounding
 CLOSE = 0.7  # log odds, 2 to 1, by which the best of smaller penalties must beat larger ones
-WEAK = 0.9  # remaining share of the variance: a few gross errors in the target may explain the rest
-CHECKED_ROWS = 200_000  # with more, a few gross errors do not matter, and all errors take space
 CONSTANT = 1e9  # α₁/n that leaves only the mean of the target
 FACTORS = np.exp(np.arange(-12.0, 5.0)).tolist()  # that are tried on the penalties of the evidence
 CHEAP_EIGENVECTORS = 700  # most columns, or rows, for which factors on penalties are tried
@@ -44,7 +39,7 @@ def leaves_mean(alpha: Alpha, weight: float) -> bool:
 
 
 class LinearChoice(Candidates):
-    """The choice between the mean, ridge regression and all products, by left-out rows."""
+    """The choice between ridge regression and all products, by left-out rows."""
 
     def left_out(self, candidate: Candidate) -> float:
         """Return the mean squared error of rows left out one at a time."""
@@ -61,9 +56,6 @@ class LinearChoice(Candidates):
         gram, alpha = candidate.gram, candidate.alpha
         if isinstance(gram, RowKernel):
             return left_out_squares_by_rows(gram, alpha, factors)
-        if candidate.rank == 0 and min(factors) * alpha[0] >= CONSTANT * self.weight:
-            squares = left_out_squares(self.rows, inverses_of_mean(self.units, gram))
-            return np.repeat(squares, len(factors), axis=1)
         inverses = inverses_of(self.units, gram, alpha, self.weight, factors)
         return left_out_squares(self.rows, inverses)
 
@@ -80,9 +72,9 @@ class LinearChoice(Candidates):
     def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
         """Return ridge regression or all products, with the better size of its penalties."""
         if products is None or self.is_ridge(products):
-            return self.or_mean(ridge if self.many_rows(ridge) else self.sized(ridge))
+            return ridge if self.many_rows(ridge) else self.sized(ridge)
         if self.many_rows(products):
-            return products if products.merit > ridge.merit else self.or_mean(ridge)
+            return products if products.merit > ridge.merit else ridge
         against = 0.0 if products.merit > ridge.merit else AGAINST / self.observations
         ridge = self.sized(ridge)
         least = (1 - against) * self.left_out(ridge)
@@ -92,7 +84,7 @@ class LinearChoice(Candidates):
             for shrunk in self.shrunk(products):
                 if surely_less(self.left_out_squares(shrunk), others, LIKELY):
                     return shrunk
-        return self.or_mean(ridge)
+        return ridge
 
     def shrunk(self, products: Candidate) -> Iterator[Candidate]:
         """Yield all products with larger and larger penalties of M, up to ridge regression.
@@ -103,20 +95,6 @@ class LinearChoice(Candidates):
         for factor in SHRINK if self.is_cheap(products) else SHRINK[:1]:
             yield replace(products, alpha=(first, factor * second))
 
-    def or_mean(self, ridge: Candidate) -> Candidate:
-        """Return ridge regression, or the mean if ridge regression rests on a few rows only.
-
-        Such a line says nothing about other rows, and may be far off if they are extreme. A line
-        that suits all but a few rows is kept. With many rows only gross errors in the target can
-        produce such a line, and only one that explains next to nothing.
-        """
-        if self.many_rows(ridge) and (ridge.noise < WEAK or self.n_rows > CHECKED_ROWS):
-            return ridge
-        mean = replace(ridge, alpha=(CONSTANT * self.weight, CONSTANT * self.weight), noise=1.0)
-        squares, others = self.left_out_squares(ridge), self.left_out_squares(mean)
-        confirmed = surely_less(squares, others, LIKELY) or mostly_less(squares, others)
-        return ridge if confirmed else mean
-
     def given(self, k: int) -> Candidate | None:
         """Return a given rank with its best penalties."""
         candidate = self.candidate(k)
@@ -124,7 +102,7 @@ class LinearChoice(Candidates):
             return candidate
         if k in (0, self.d) and not self.many_rows(candidate):
             candidate = self.sized(candidate)
-        return self.or_mean(candidate) if k == 0 else candidate
+        return candidate
 
     def many_rows(self, candidate: Candidate) -> bool:
         """Return whether there are so many rows that the evidence needs no check."""

@@ -21,7 +21,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.losses import mean_of
 from quadlin.core.model import Model, predict
 from quadlin.core.units import Units
-from quadlin.solve.choose.leave_one_out import CLEARLY, LIKELY, surely_less
+from quadlin.solve.choose.leave_one_out import LIKELY, surely_less
 from quadlin.solve.choose.linear_choice import WORTH
 from quadlin.solve.labels.logistic_search import CERTAIN_ROWS, RESIZE, LogisticSearch, floored
 from quadlin.solve.lowrank.tangent_gram import Candidate
@@ -89,14 +89,6 @@ class CountSearch(LogisticSearch):
         if self.left_out(other) >= WORTH * self.left_out(best):
             return False
         return surely_less(self.left_out_squares(other), self.left_out_squares(best), LIKELY)
-
-    def or_mean(self, ridge: Candidate) -> Candidate:
-        """Return the linear model, or a constant if left-out rows and the evidence prefer it."""
-        constant = super().or_mean(ridge)
-        if constant is ridge:
-            return ridge
-        least = self.evidence_at(ridge, constant.alpha) + CLEARLY
-        return ridge if self.ridge().evidence > least else constant
 
 
 def _pearson(chunk: Chunk, model: Model, units: Units) -> float:

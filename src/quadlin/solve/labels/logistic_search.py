@@ -153,12 +153,6 @@ class LogisticSearch(RankSearch):
         """Return the merit that a low rank must have; since the noise is known, without margin."""
         return max(c.merit for c in self.linear_candidates)
 
-    def evidence_at(self, candidate: Candidate, alpha: Alpha) -> float:
-        """Return the log evidence of a candidate with other penalties."""
-        _, linear, excess = self.linear(candidate.rank, self.refitted(candidate, alpha))
-        log_alpha = np.log(alpha[: len(linear.sizes)])
-        return linear.at(log_alpha, gradient=False).log_evidence + excess
-
     def squares_by_factors(self, candidate: Candidate, factors: list[float]) -> np.ndarray:
         """Return the deviance of each left-out row, for multiples of the penalties: a fit each."""
         first, second = candidate.alpha
