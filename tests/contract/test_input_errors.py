@@ -1,5 +1,7 @@
 """Never a silent wrong answer: what cannot be used is refused by name, and the rest is fitted."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -362,3 +364,12 @@ def test_parameters_of_the_wrong_type_or_range_are_named(name):
 def test_parameters_of_the_other_estimators_are_checked(estimator, mentioned):
     with pytest.raises((ValueError, TypeError), match=mentioned):
         estimator.fit(X, target_of(estimator))
+
+
+def test_penalties_and_weights_next_to_nothing_are_fitted():
+    X, y = np.array([[0.3, -1.0], [1.2, 0.4], [-0.7, 0.9]]), np.array([1.0, 2.0, 0.5])
+    model = FactorizationMachineRegressor(alpha=1e-300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # three rows are too few
+        model.fit(X, y, sample_weight=[1e-30, 2e-30, 1e-30])
+    assert np.isfinite(model.predict(X)).all()

@@ -15,7 +15,9 @@ from quadlin import (
     SecondOrderRegressor,
     SecondOrderRegressorCV,
     find_pairs,
+    load,
     open_source,
+    save,
 )
 
 
@@ -442,3 +444,12 @@ def test_a_report_is_a_sequence_of_pairs(of_model):
     assert len(report) == 2
     assert [pair.order for pair in report] == [1, 2]
     assert report[0] == report.pairs[0]
+
+
+def test_a_given_pair_that_the_rank_contains_can_be_saved(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (25, 2)).astype(float)
+    y = X @ [1.0, 2.0] + rng.standard_normal(25)
+    model = SecondOrderRegressor(rank=1, pairs=[(0, 1)], random_state=0).fit(X, y)
+    save(model, tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))

@@ -140,12 +140,16 @@ def symmetric(A: Array) -> Array:
 
 def solved(A: Array, b: Array) -> Array:
     """Return A⁻¹b for a symmetric positive definite A, by Cholesky in numpy."""
-    if is_numpy(A):
-        try:
-            return cho_solve(cho_factor(A, check_finite=False), b, check_finite=False)
-        except np.linalg.LinAlgError:  # not positive definite, by rounding
-            pass
-    return namespace(A).linalg.solve(A, b)
+    if not is_numpy(A):
+        return namespace(A).linalg.solve(A, b)
+    try:
+        return cho_solve(cho_factor(A, check_finite=False), b, check_finite=False)
+    except np.linalg.LinAlgError:  # not positive definite, by rounding
+        pass
+    try:
+        return np.linalg.solve(A, b)
+    except np.linalg.LinAlgError:  # singular, by rounding
+        return np.linalg.lstsq(A, b)[0]
 
 
 def lead(S: Array, rank: int, psd: bool = False) -> tuple[Array, Array]:

@@ -57,7 +57,9 @@ class Criterion:
         fit: Any = self.rows * np.log(np.maximum(loss, least))
         if self.noise is not None:
             fit = loss / self.noise
-        return np.asarray(fit + dof * log(self.rows) + 2 * log_choices(self.candidates, taken))
+        # Given pairs may be none of the candidates.
+        choices = log_choices(max(self.candidates, taken), taken)
+        return np.asarray(fit + dof * log(self.rows) + 2 * choices)
 
     def entry(self, taken: int) -> float:
         """Return the t² that the next single column must exceed, for many rows."""
