@@ -36,7 +36,7 @@ def pairs(
     data
         Rows: a file, a folder, a quoted pattern, or - for the standard input (with --format).
     max_pairs
-        Maximum number of pairs; auto is one per ten residual degrees of freedom, up to 32.
+        Maximum number of pairs; auto is one per ten residual degrees of freedom, from 1 to 32.
     hierarchy
         Whether one (weak) or both (strong) features of a pair must have a linear effect.
     squares

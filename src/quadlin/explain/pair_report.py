@@ -180,7 +180,9 @@ class PairReport:
                 f"{len(self.exchangeable) - SHOWN_EXCHANGES} more pairs could be replaced."
             )
         if self.at_limit:
-            notes.append(f"The search ended at its limit of {len(self.path) - 1} pairs.")
+            steps = len(self.path) - 1
+            limit = "one pair" if steps == 1 else f"{steps} pairs"
+            notes.append(f"The search ended at its limit of {limit}.")
         if self.low_rank:
             notes.append(
                 "Beside these pairs, many features still interact weakly. SecondOrderRegressor "

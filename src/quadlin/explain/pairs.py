@@ -62,7 +62,7 @@ def find_pairs(
         Whether one feature ("weak") or both features ("strong") of a pair must have a linear
         effect, \|t\| > 2 in the linear model.
     max_pairs : int or "auto"
-        Maximum number of pairs; "auto" is one per ten residual degrees of freedom, up to 32.
+        Maximum number of pairs; "auto" is one per ten residual degrees of freedom, from 1 to 32.
     fields : "auto", None or list of lists
         Groups of one-hot columns, by position or name. Text columns are groups, and "auto" detects
         others. The products of a group with another group, or with a feature, also compete as one

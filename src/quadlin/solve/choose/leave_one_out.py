@@ -31,8 +31,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.evidence import RowKernel, factored
 from quadlin.solve.lowrank.exact import Alpha
-from quadlin.solve.lowrank.observations import LEAST_FREEDOM
-from quadlin.solve.lowrank.observations import left_out_squares as observed_squares
+from quadlin.solve.lowrank.observations import LEAST_FREEDOM, observed_squares
 from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram, chunk_parts, columns
 from quadlin.solve.lowrank.types import Options
 

@@ -71,7 +71,7 @@ def repetitions(weight: np.ndarray) -> np.ndarray:
     return np.asarray(whole if counted else np.ones_like(whole), dtype=np.int64)
 
 
-def left_out_squares(weight: np.ndarray, residual: np.ndarray, freedom: np.ndarray) -> np.ndarray:
+def observed_squares(weight: np.ndarray, residual: np.ndarray, freedom: np.ndarray) -> np.ndarray:
     """Return ωe² of each observation: e = r/(1 − h) is its error when it is left out.
 
     `freedom` is 1 − h. A row of whole weight ω stands for ω observations, each of which has 1/ω of

@@ -20,7 +20,7 @@ from quadlin.core.engine import height
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.observations import left_out_squares
+from quadlin.solve.lowrank.observations import observed_squares
 from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion, PairChoice, Stepwise
 from quadlin.solve.pairs.pair_fit import (
     Group,
@@ -153,7 +153,7 @@ class PairSearch(PairRegression):
     def left_out_squares(self) -> np.ndarray:
         """Return ωe² of each observation, left out of the last regression: one pass."""
         chunks = self.rows.collect_beside(weighted_residuals, self.leverages, *self.regression)
-        return left_out_squares(*np.concatenate([p for pieces in chunks for p in pieces], axis=1))
+        return observed_squares(*np.concatenate([p for pieces in chunks for p in pieces], axis=1))
 
     def refit(self, fit: PairFit) -> PairFit:
         """Return the regression with the same products and the same errors: one pass."""
