@@ -119,6 +119,25 @@ def test_two_rows_per_parameter_are_enough_without_noise(kind):
     assert error_on_new_rows(model, table, new.X) < 1e-10
 
 
+@pytest.mark.parametrize("binary", [False, True])
+def test_few_rows_are_enough_for_unequal_eigenvalues(binary):
+    # 1.5 rows per parameter, eigenvalues 1 to 0.1 of either sign: all of ten draws of either law
+    # were exact; from the start by moments alone, five of ten normal and seven of ten binary ones.
+    d, k = 40, 3
+    exact = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        U = np.linalg.qr(rng.standard_normal((d, k)))[0]
+        M = U * [1, -0.3, 0.1] @ U.T
+        n = int(1.5 * (1 + d + d * k - k * (k - 1) // 2))
+        X = rng.standard_normal((n + 200, d))
+        X = np.sign(X) if binary else X
+        y = 1 + X @ rng.standard_normal(d) / np.sqrt(d) + np.sum((X @ M) * X, axis=1)
+        model = SecondOrderRegressor(rank=k, alpha=0, pairs=None).fit(X[:n], y[:n])
+        exact += nmse(y[n:], model.predict(X[n:])) < 1e-12
+    assert exact == 4
+
+
 @pytest.mark.parametrize("loss", ["squared", "huber"])
 def test_a_choice_with_either_loss_is_exact_without_noise(loss):
     table, new = low_rank(300, 5, 2, seed=15), low_rank(200, 5, 2, seed=16)

@@ -226,19 +226,11 @@ def fits_of_unequal_eigenvalues():
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.xfail(
-    strict=True,
-    reason="Unequal eigenvalues: at σ₁/σ_k = 10: 4 of 10 at 2.0 rows per parameter (issue 34)",
-)
 def test_unequal_eigenvalues_are_recovered_from_two_rows_per_parameter():
     assert sum(exact for exact, _, _ in fits_of_unequal_eigenvalues()) >= 8
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.xfail(
-    strict=True,
-    reason="Unequal eigenvalues: status `converged` on wrong optima (issue 34)",
-)
 def test_no_fit_that_leaves_a_residual_without_noise_is_called_converged():
     for _, error, status in fits_of_unequal_eigenvalues():
         assert error < 1e-8 or status is not Status.converged

@@ -1,6 +1,7 @@
 """The fit: a start, Gauss–Newton steps to the optimum, and an escape if they get stuck.
 
-With few features the start is the best of many optima (`restarts`), otherwise one of annealed rank.
+With few features the start is the best of many optima (`restarts`), otherwise one of annealed rank;
+with few rows, a start by reweighted least squares (`reweighted`) competes with it.
 """
 
 from collections.abc import Callable, Generator
@@ -29,6 +30,7 @@ from quadlin.solve.lowrank.gauss_newton import (
 )
 from quadlin.solve.lowrank.moment_sequence import moment_sequence
 from quadlin.solve.lowrank.restarts import FEW, best_start
+from quadlin.solve.lowrank.reweighted import reweighted_start
 from quadlin.solve.lowrank.tangent import mean_of_quadratic
 from quadlin.solve.lowrank.types import Options, Problem, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened, whitener
@@ -222,12 +224,20 @@ def polish(
     p = None if warm is None else task.point_of(warm)
     if near and p is not None and not p.objective < units.target.power:
         warm, p, near = None, None, False  # the sample was misleading
+    from_scratch = p is None and not few_features
     if p is None and few_features:
         p = task.point_of(best_start(task.problem, gram))
     elif p is None:
         p = annealed(task, spectral_start(task, min(d, rank + EXTRA_RANK)), rank)
     yield iterate(p)
     p, status, stuck = yield from refined(task, p, budget, near)
+    other = None
+    if from_scratch and p.objective > HARDLY * smallest_loss(units):
+        other = reweighted_start(problem)
+    if other is not None:
+        q, its_status, its_stuck = yield from refined(task, task.point_of(other), budget)
+        if q.objective < p.objective:
+            p, status, stuck = q, its_status, its_stuck
     if warm is not None or not few_features:
         p, status = yield from left_wrong_optimum(task, p, status, stuck, budget)
     if isinstance(white, Full) and status is Status.converged and not near:
