@@ -26,10 +26,9 @@ from quadlin.cli.options import (
     join_names,
     names_in,
 )
-from quadlin.cli.printing import aligned, arguments, message_text, print_answer
+from quadlin.cli.printing import Option, aligned, arguments, message_text, print_answer
 from quadlin.cli.progress import watched
 from quadlin.cli.reading import held, input_columns, open_rows, stored_rows
-from quadlin.core.messages import Option
 from quadlin.data import Source, SourceError
 from quadlin.data.columns.errors import IdentifierWarning
 
@@ -133,13 +132,7 @@ def _opened(
         try:
             return open_rows(data, read, answer, missing="drop"), given, unusable
         except SourceError as error:
-            name, remedy = error.column, error.remedy
-            value = _added(remedy, read)
-            if remedy is not None and value is not None:
-                warnings.warn(message_text(error), stacklevel=2)
-                read = replace(read, **{remedy.name: value})
-                given = replace(given, **{remedy.name: value})
-                continue
+            name = error.column
             if name is None or name in unusable or name == read.target:
                 raise
             unusable[name] = message_text(error)
@@ -148,15 +141,6 @@ def _opened(
             else:
                 left = [column for column in names_in(read.columns) or [] if column != name]
                 read = replace(read, columns=[join_names(left)])
-
-
-def _added(remedy: Option | None, read: TableOptions) -> Any:
-    """Return the value of an option that lets a column be read; None if it is given already."""
-    if remedy is None or remedy.name != "na":
-        return None if remedy is None or getattr(read, remedy.name) is not None else remedy.value
-    marks = names_in(read.na) or []
-    more = [mark for mark in remedy.value if mark not in marks]
-    return [join_names([*marks, *more])] if more else None
 
 
 def _reopened(

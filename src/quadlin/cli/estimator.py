@@ -17,8 +17,7 @@ from quadlin.cli.options import (
     hierarchy_of,
     split_names,
 )
-from quadlin.cli.printing import flag
-from quadlin.core.messages import Option
+from quadlin.cli.printing import Option, flag
 from quadlin.data import Source
 from quadlin.data.columns.encoder import text_columns
 from quadlin.data.columns.names import shortened

@@ -14,8 +14,8 @@ from quadlin.cli.options import (
     UsageError,
     join_names,
 )
+from quadlin.cli.printing import Option, flag
 from quadlin.cli.reading import CSV, open_rows
-from quadlin.core.messages import Message, Option
 from quadlin.data import Source, SourceError
 from quadlin.data.sources.csv_text import Dialect
 from quadlin.data.sources.files import find, format_of
@@ -85,10 +85,10 @@ def open_rows_for(
         if encoder is None and source.encoder is not None:
             raise _text_instead(data, sorted(map(str, source.reader.text)))
     except SourceError as error:
-        if encoder is None and error.column is not None and error.remedy is None:
+        if encoder is None and error.column is not None:
             error = _text_instead(data, [error.column])  # of which levels could not be made
         if remembered:
-            raise SourceError(Message.joined([*error.args, _otherwise(remembered)])) from None
+            raise SourceError(" ".join([*map(str, error.args), _otherwise(remembered)])) from None
         raise error from None
     return source
 
@@ -131,17 +131,15 @@ def _as_in_the_fit(read: Options, model: Any, format: str | None) -> tuple[Optio
     return replace(read, **(remembered | texts)), remembered
 
 
-def _otherwise(remembered: dict[str, Any]) -> Message:
+def _otherwise(remembered: dict[str, Any]) -> str:
     """Say which options of the fit were used, and how to do without them."""
     options = [
-        Message("{option}", option=Option(name, list(value) if name == "na" else value))
+        flag(Option(name, list(value) if name == "na" else value))
         for name, value in remembered.items()
     ]
     none = " (--weight '' for no weights)" if "weight" in remembered else ""
-    return Message(
-        f"The options of the fit were used: {{options}}. Give others if this table differs{none}.",
-        options=Message.joined(options),
-    )
+    used = " ".join(options)
+    return f"The options of the fit were used: {used}. Give others if this table differs{none}."
 
 
 def read_table(data: str, read: RowOptions, model: Any, columns: list[str] | None) -> Any:

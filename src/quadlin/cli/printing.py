@@ -8,13 +8,15 @@ import math
 import re
 import shlex
 import sys
+from ast import literal_eval
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 from cyclopts.exceptions import UnusedCliTokensError
 
-from quadlin.cli.options import join_names
-from quadlin.core.messages import Message, Option, printable
+from quadlin.cli.options import ModelOptions, TableOptions, join_names
+from quadlin.core.messages import printable
 
 # Options of the library whose flags have other names; all others only turn _ into -.
 FLAGS = {
@@ -25,6 +27,56 @@ FLAGS = {
 }
 OPPOSITES = {"zero_based": "--one-based"}  # flags for False that are not --no-…
 EXPECTED = (ValueError, OSError, ImportError, MemoryError, Warning, KeyboardInterrupt)
+
+
+PARAMETERS = {
+    *(field.name for kind in (TableOptions, ModelOptions) for field in fields(kind)),
+    *(
+        *FLAGS,
+        "classify",
+        "cv",
+        "draws",
+        "fm",
+        "folder",
+        "jobs",
+        "keep",
+        "label",
+        "level",
+        "noise",
+        "rows",
+        "size",
+    ),
+}
+# `name`, or name=value with a value in quotes, in brackets, or of one word.
+WRITTEN = re.compile(r"""`([a-z_]+)`|\b([a-z_]+)=("[^"]*"|'[^']*'|\[[^]]*\]|[\w.+-]*\w)""")
+
+
+class Option(NamedTuple):
+    """An option of the library: its name, and its value if one is meant."""
+
+    name: str
+    value: Any = None
+
+
+def as_flags(text: str) -> str:
+    """Return a sentence of the library with its parameters written as options.
+
+    Examples
+    --------
+    >>> as_flags("Lower `rank`, or use alpha=1 and missing='drop'; city=Oslo is a level.")
+    'Lower --rank, or use --alpha 1 and --missing drop; city=Oslo is a level.'
+    """
+
+    def written(match: re.Match[str]) -> str:
+        name, value = match[1] or match[2], match[3]
+        if name not in PARAMETERS:
+            return match[0]
+        try:
+            return flag(Option(name, literal_eval(value) if value else None))
+        except (SyntaxError, ValueError):
+            return flag(Option(name, value))
+
+    return WRITTEN.sub(written, text.replace('labels="learn"', "classify=True"))
 
 
 def flag(option: Option) -> str:
@@ -78,10 +130,8 @@ def message_lines(message: str) -> list[str]:
 
 
 def _text(message: Any) -> str:
-    if isinstance(message, Message):
-        return message.rendered(flag)
     if not isinstance(message, BaseException):
-        return str(message)
+        return as_flags(str(message))
     if isinstance(message, UnusedCliTokensError):
         tokens = ", ".join(repr(str(token)) for token in message.unused_tokens or ())
         return (
@@ -92,11 +142,9 @@ def _text(message: Any) -> str:
         return "There is not enough memory. Use --one-pass, or fewer --columns."
     if isinstance(message, OSError) and message.strerror:
         return f"{message.filename or ''}: {message.strerror}.".removeprefix(": ")
-    if message.args and isinstance(message.args[0], Message):
-        return _text(message.args[0])
     if isinstance(message, KeyError) and message.args:
-        return str(message.args[0])
-    return str(message) or type(message).__name__
+        return as_flags(str(message.args[0]))
+    return as_flags(str(message)) or type(message).__name__
 
 
 def print_answer(content: dict[str, Any], lines: Sequence[str], as_json: bool) -> None:

@@ -12,7 +12,6 @@ from scipy.sparse import issparse
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.losses import constant_deviance, log_odds
-from quadlin.core.messages import Message
 from quadlin.core.moments import TAU_FREE, Moments
 
 LARGEST = 1e280  # of a variance, and 1/LARGEST the smallest: coefficients divide by it
@@ -246,13 +245,9 @@ class UnitsMaker:
         names = [name for name, b in zip(self.names, to_numpy(bad), strict=True) if b]
         more = f" (and {len(names) - 1} more features)" if len(names) > 1 else ""
         raise ValueError(
-            Message(
-                "Feature {name!r}{more} takes two values, so its square is its own linear term "
-                "and the diagonal of M cannot be distinguished from w. Use {diagonal=auto} "
-                "(recommended) or {diagonal=zero}.",
-                name=names[0],
-                more=more,
-            )
+            f"Feature {names[0]!r}{more} takes two values, so its square is its own "
+            "linear term and the diagonal of M cannot be distinguished from w. Use "
+            'diagonal="auto" (recommended) or diagonal="zero".'
         )
 
     def refuse_overflow(self, features: Moments, target: Moments) -> None:

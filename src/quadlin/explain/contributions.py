@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.messages import Message
 from quadlin.explain.decomposition import Decomposition
 from quadlin.explain.effects import independent_strengths
 from quadlin.explain.tables import frame_of, product_name
@@ -148,12 +147,7 @@ def _chosen(model: Decomposition, state: FitState, pairs: bool | int) -> list[tu
 def _refuse_too_large(rows: int, columns: int, pairs: int) -> None:
     if rows * (1 + columns + pairs) > MOST:
         raise ValueError(
-            Message(
-                "The contributions of {columns:,} columns and {pairs:,} pairs to {rows:,} or more "
-                "rows are too many numbers to keep. Give fewer rows, or use {pairs=20} for the "
-                "strongest pairs or {pairs=False} for columns only.",
-                columns=columns,
-                pairs=pairs,
-                rows=rows,
-            )
+            f"The contributions of {columns:,} columns and {pairs:,} pairs to "
+            f"{rows:,} or more rows are too many numbers to keep. Give fewer rows, or "
+            "use pairs=20 for the strongest pairs or pairs=False for columns only."
         )

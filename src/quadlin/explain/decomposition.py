@@ -23,7 +23,6 @@ import numpy as np
 from scipy.sparse import eye_array, issparse
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.messages import Message
 from quadlin.data.columns.names import position_of
 from quadlin.explain.whole_columns import ZERO, WholeColumn
 from quadlin.solve.fits.fit_state import FitState
@@ -105,11 +104,8 @@ class Decomposition:
             words = f"{values}, and from {MEAN} elsewhere"
         else:
             raise ValueError(
-                Message(
-                    '{reference=} must be "mean", "zero" or a mapping of columns to values, such '
-                    "as {{'city': 'Oslo'}}.",
-                    reference=reference,
-                )
+                f'reference={reference!r} must be "mean", "zero" or a mapping of columns '
+                "to values, such as {'city': 'Oslo'}."
             )
         z, squares = np.zeros(len(self.w)), self.reference.squares.copy()
         names = [column.name for column in self.columns]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from quadlin.core.arrays import namespace, to_numpy
-from quadlin.core.messages import Message, Option, Phrase, printable
+from quadlin.core.messages import printable
 from quadlin.explain.mip import mip_report
 from quadlin.explain.row_findings import RowFindings
 from quadlin.explain.tables import rank_words
@@ -20,7 +20,7 @@ NOTHING_LEFT = 1e-12  # of the constant model's loss
 OVERFITTED = 1.5  # times the error on the rows of the fit, of the error on rows left out
 MANY_ROWS, FEW_ROWS = 100, 6  # fewer rows that carry a fourth moment are outliers
 SHARED = "the penalty alone divides the effect between such columns. Drop a column."
-NOT_UNIQUE = Message("single coefficients are not unique. Drop a column, or set {alpha=} above 0.")
+NOT_UNIQUE = "single coefficients are not unique. Drop a column, or set `alpha` above 0."
 COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a linear dependence
 
 
@@ -44,7 +44,7 @@ def diagnosis(
     """
     penalised, robust = any(options.alpha) or automatic, loss == "huber"
     dof = state.n_parameters(options)
-    lines: list[str] = [Message.joined([f"status: {state.status.name}.", advice])]
+    lines: list[str] = [" ".join([f"status: {state.status.name}.", advice])]
     lines += _features(state, names, options.fit_linear)
     groups = whole(state.units, fields) if options.levels_are_ambiguous else []
     lines += _correlation(state, names, groups, penalised)
@@ -60,7 +60,7 @@ def diagnosis(
     lines += _errors(findings, state, automatic)
     if not outliers or robust:  # outliers hide how large the components are
         lines += _rank(state, rows, penalised, None if findings is None else findings.edge)
-    return Message.joined(lines, "\n")
+    return "\n".join(lines)
 
 
 def _outliers(state: FitState, rows: int, findings: RowFindings | None, loss: str) -> list[str]:
@@ -78,8 +78,8 @@ def _outliers(state: FitState, rows: int, findings: RowFindings | None, loss: st
         line = "outliers: a handful of rows have extreme targets."
     else:
         return []
-    advice = [] if loss == "huber" else [Message("Check them, or use {loss=huber}.")]
-    return [Message.joined([line, *advice])]
+    advice = [] if loss == "huber" else ['Check them, or use loss="huber".']
+    return [" ".join([line, *advice])]
 
 
 def _errors(findings: RowFindings | None, state: FitState, automatic: bool) -> list[str]:
@@ -95,10 +95,10 @@ def _errors(findings: RowFindings | None, state: FitState, automatic: bool) -> l
         return [line]
     worse = " It is worse than the mean of the targets." if outside > sd else ""
     gap = f"The difference is overfitting.{worse}"
-    advice: str = Message("Use {alpha=auto} to choose the penalties.")
+    advice: str = 'Use alpha="auto" to choose the penalties.'
     if automatic:
         advice = "Leave out features that do not matter, or add rows."
-    return [Message.joined([line, gap, advice])]
+    return [" ".join([line, gap, advice])]
 
 
 def _features(state: FitState, names: Sequence[str], fit_linear: bool) -> list[str]:
@@ -145,14 +145,10 @@ def _correlation(
     if dependences.shape[1]:
         first = dependences[:, 0]
         heavy = [names[int(j)] for j in np.argsort(-np.abs(first))[:4] if abs(first[j]) > 0.1]
+        which = SHARED if penalised else NOT_UNIQUE
         lines.append(
-            Message(
-                "collinear: {count} linear dependence(s) among the features, e.g. between "
-                "{names}. Predictions are not affected, but {single}",
-                count=dependences.shape[1],
-                names=listed(heavy),
-                single=SHARED if penalised else NOT_UNIQUE,
-            )
+            f"collinear: {dependences.shape[1]} linear dependence(s) among the features, e.g. "
+            f"between {listed(heavy)}. Predictions are not affected, but {which}"
         )
     return lines
 
@@ -170,8 +166,8 @@ def _levels(
         return []
     line = f"levels: {len(rare)} of {len(levels)} ({listed([names[j] for j in rare])}) are seen in "
     line += f"no more rows than the {k + 1} parameters that each has."
-    advice = Message("Merge them, or shrink them with a penalty such as {alpha=1}.")
-    return [line if penalised else Message.joined([line, advice])]
+    advice = "Merge them, or shrink them with a penalty such as alpha=1."
+    return [line if penalised else " ".join([line, advice])]
 
 
 def _rows(rows: int, effective: float, dof: int, penalised: bool, low_rank: bool) -> list[str]:
@@ -181,12 +177,12 @@ def _rows(rows: int, effective: float, dof: int, penalised: bool, low_rank: bool
     if ratio >= 4 or penalised:
         return [line]
     if ratio < 1:
-        fewer = Message("lower {rank=}") if low_rank else "fewer features"
-        advice = Message("Too few to determine them: use {alpha=auto}, or {fewer}.", fewer=fewer)
+        fewer = "lower `rank`" if low_rank else "fewer features"
+        advice = f'Too few to determine them: use alpha="auto", or {fewer}.'
     else:
-        cv = Phrase("SecondOrderRegressorCV", Option("cv", True))
-        advice = Message("Few when there is noise: use {alpha=auto}, or {cv}.", cv=cv)
-    return [Message.joined([line, advice])]
+        cv = "SecondOrderRegressorCV"
+        advice = f'Few when there is noise: use alpha="auto", or {cv}.'
+    return [" ".join([line, advice])]
 
 
 def _rank(
@@ -202,25 +198,16 @@ def _rank(
     exact = state.history[-1].loss <= NOTHING_LEFT * state.history[0].loss
     if strong < k and not penalised:  # shrunk components may look like noise
         lines.append(
-            Message(
-                "rank: {strong} of {k} components stand out from the noise; the rank may be too "
-                "high. Try {rank=}, or {alpha=auto}.",
-                strong=strong,
-                k=k,
-                rank=strong,
-            )
+            f"rank: {strong} of {k} components stand out from the noise; the rank may "
+            f'be too high. Try rank={strong!r}, or alpha="auto".'
         )
     if residual_edge is not None and not exact:
         times = residual_edge[0] / residual_edge[1]
         if times > LEFT_OVER:
             lines.append(
-                Message(
-                    "rank: the residual still has a component of {times:.1f} times the noise "
-                    "level; the rank may be too low (or some features have heavy tails). Try "
-                    "{rank=}.",
-                    times=times,
-                    rank=k + 1,
-                )
+                f"rank: the residual still has a component of {times:.1f} times the noise "
+                "level; the rank may be too low (or some features have heavy tails). Try "
+                f"rank={k + 1!r}."
             )
     if lines:
         return lines

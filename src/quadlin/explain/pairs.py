@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.messages import Message, Option
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
@@ -169,32 +168,23 @@ def _check_options(hierarchy: Any, max_pairs: Any, test_on: Any, cv: Any, stabil
     for name, (value, allowed) in words.items():
         if value not in allowed:
             raise ValueError(
-                Message(
-                    "{option} is not one of {allowed}.",
-                    option=Option(name, value),
-                    allowed=", ".join(map(repr, allowed)),
+                "{option} is not one of {allowed}.".format(
+                    option=f"{name}={value!r}", allowed=", ".join(map(repr, allowed))
                 )
             )
     folds = isinstance(cv, Integral) and not isinstance(cv, bool) and int(cv) >= 2
     if cv is not None and not (folds and test_on is None):
-        raise ValueError(
-            Message("{cv=} must be None or a whole number ≥ 2, without {test_on=}.", cv=cv)
-        )
+        raise ValueError(f"cv={cv!r} must be None or a whole number ≥ 2, without `test_on`.")
     times = (
         isinstance(stability, Integral) and not isinstance(stability, bool) and int(stability) >= 1
     )
     if stability is not None and not (times and test_on is None):
         raise ValueError(
-            Message(
-                "{stability=} must be None or a whole number ≥ 1, without {test_on=}.",
-                stability=stability,
-            )
+            f"stability={stability!r} must be None or a whole number ≥ 1, without `test_on`."
         )
     whole = isinstance(max_pairs, Integral) and not isinstance(max_pairs, bool)
     if max_pairs != "auto" and not (whole and max_pairs >= 0):
-        raise ValueError(
-            Message('{max_pairs=} must be a whole number ≥ 0, or "auto".', max_pairs=max_pairs)
-        )
+        raise ValueError(f'max_pairs={max_pairs!r} must be a whole number ≥ 0, or "auto".')
 
 
 def _opened(X: Any, y: Any, weight: Any, missing: str | None) -> Source:
@@ -222,9 +212,7 @@ def _groups(fields: Any, source: Source, rows: Rows) -> Sequence[np.ndarray]:
         return source.fields
     if isinstance(fields, str):
         if fields != "auto":
-            raise ValueError(
-                Message('{fields=} is not "auto", None or a list of groups.', fields=fields)
-            )
+            raise ValueError(f'fields={fields!r} is not "auto", None or a list of groups.')
         return fields_among(rows.reduce, source.width)
     groups = given_fields(fields, source.names)
     check_one_hot(rows.reduce, groups, source.names)

@@ -6,15 +6,11 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from quadlin.core.arrays import to_numpy, unflagged
-from quadlin.core.messages import Message, Phrase
 from quadlin.data import Source
 from quadlin.solve.lowrank.types import Status
 
 TRAINING = "on the fitted rows (training)"
-UNKNOWN = Message(
-    "not known without rows; {give}",
-    give=Phrase("give X and y to compute it", "see quadlin evaluate"),
-)
+UNKNOWN = "not known without rows; give X and y to compute it"
 
 
 class Quality(NamedTuple):

@@ -47,8 +47,7 @@ def describe(
     Returns
     -------
     dict
-        `advice`, the lines of `diagnosis` and `r2_of` may be a `Message`, which the command line
-        renders its own way.
+        The parts of the answer by name.
     """
     law, view = model.fitted_.law, model.interactions_
     errors = None if law is None or math.isnan(law.noise) else mean_slope_errors(model)

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.messages import Message, printable
+from quadlin.core.messages import printable
 from quadlin.data.columns.names import shortened
 from quadlin.explain.quality import Quality, quality_of
 from quadlin.explain.tables import (
@@ -246,7 +246,7 @@ def _notes(model: Any, terms: list[Term]) -> list[str]:
     ]
     if sums:
         of_levels = model.rank_ == 0 and len(model.fitted_.fields)
-        notes.append(Message(OF_LEVELS if of_levels else SUMS, product=shortened(sums, 3)))
+        notes.append((OF_LEVELS if of_levels else SUMS).format(product=shortened(sums, 3)))
     return [*notes, *_notes_on_errors(model, terms)]
 
 
@@ -254,13 +254,13 @@ def _notes_on_errors(model: Any, terms: list[Term]) -> list[str]:
     """Return what standard errors allow for, or how to have them."""
     law = model.fitted_.law
     if law is None:
-        advice = Message("fit with {uncertainty=True}.")
+        advice = "fit with uncertainty=True."
         if "uncertainty" not in model.get_params(deep=False):
-            advice = Message("this estimator does not compute them.")
+            advice = "this estimator does not compute them."
         tested = any(term.std_error > 0 for term in terms)
         kind = "named" if pairs_are_named(model) else "found"
         whose = ERRORS_OF_PAIRS.format(kind) if tested else "Standard errors, t, p and intervals:"
-        return [Message.joined([whose, advice])]
+        return [" ".join([whose, advice])]
     notes: list[str] = []
     if leaves_mean(model.alpha_, model.moments_.weight) and model.fitted_.options.fit_linear:
         notes.append(NO_LINES_ARE)

@@ -13,7 +13,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.messages import Message
 from quadlin.core.version import __version__
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.estimators.labels.logistic_model import LogisticModel
@@ -78,10 +77,8 @@ def to_onnx(
     fitted = parts[0]
     if fitted.draws is not None:
         raise ValueError(
-            Message(
-                "The predictions are means over draws, which an ONNX graph cannot hold. Fit "
-                "without {draws=}: the variational fit can be exported."
-            )
+            "The predictions are means over draws, which an ONNX graph cannot hold. "
+            "Fit without `draws`: the variational fit can be exported."
         )
     state, encoder, fill = fitted.state, fitted.columns.encoder, fitted.columns.fill
     precision = to_numpy(state.model.w).dtype

@@ -8,7 +8,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from quadlin.core.messages import Message
 from quadlin.explain.html import html_page
 from quadlin.paper.results import FolderError, read_about, settings_of, write_text
 from quadlin.paper.studies import studies
@@ -66,8 +65,10 @@ def write_report(folder: str | Path) -> Path:
     """
     folder = Path(folder)
     if not any(folder.glob("*.parquet")):
-        text = "There are no results (*.parquet) in {folder!r}. Run the studies first: {command}."
-        raise FolderError(Message(text, folder=str(folder), command="quadlin reproduce"))
+        raise FolderError(
+            f"There are no results (*.parquet) in {str(folder)!r}. Run the studies first: quadlin "
+            "reproduce."
+        )
     sections, damaged, settings = [], [], settings_of(folder)
     for study in studies().values():
         path = folder / f"{study.name}.parquet"

@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from quadlin.core.messages import Message
 from quadlin.core.version import __version__
 from quadlin.paper.study import Row, Study, Task
 from quadlin.storage.atomic import atomic_write
@@ -55,7 +54,7 @@ class Results:
         except OSError as error:
             text = (
                 "Results cannot be written to {place!r} ({reason}). "
-                "Choose another {folder=}, or make it writable."
+                "Choose another `folder`, or make it writable."
             )
             raise self._refused(text, reason=error.strerror) from error
         self._refuse_mixing()
@@ -70,18 +69,18 @@ class Results:
         if size != self.size:
             text = (
                 "{place!r} holds results of size {there!r}, not {here!r}, and the two must not be "
-                "mixed. Choose another {folder=}, or continue with that size."
+                "mixed. Choose another `folder`, or continue with that size."
             )
             raise self._refused(text, there=size, here=self.size)
         if settings != dict(self.settings):
             text = (
                 "{place!r} holds results of other settings ({there}), not of these ({here}). "
-                "Choose another {folder=}."
+                "Choose another `folder`."
             )
             raise self._refused(text, there=_words(settings), here=_words(self.settings))
 
     def _refused(self, text: str, **values: Any) -> FolderError:
-        return FolderError(Message(text, place=str(self.folder), **values))
+        return FolderError(text.format(place=str(self.folder), **values))
 
     def _contents(self) -> tuple[str | None, dict[str, Any]]:
         """Return the size and the settings of the folder's results, if it has any."""

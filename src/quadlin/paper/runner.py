@@ -7,7 +7,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quadlin.core.messages import Message, Option
 from quadlin.paper.execution import progress_bar, started, workers
 from quadlin.paper.results import Part, Results
 from quadlin.paper.settings import SettingError, Settings
@@ -182,8 +181,7 @@ def _checked_jobs(jobs: int | None, size: str, device: str) -> int:
     if jobs is None:
         return (os.cpu_count() or 1) if size == "quick" and device == "cpu" else 1
     if not isinstance(jobs, int) or jobs < 1:
-        text = "{option} must be a whole number ≥ 1, not {jobs!r}."
-        raise UnknownNameError(Message(text, option=Option("jobs"), jobs=jobs))
+        raise UnknownNameError(f"`jobs` must be a whole number ≥ 1, not {jobs!r}.")
     return jobs
 
 

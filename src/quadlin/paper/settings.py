@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quadlin.core.messages import Message, Option
 from quadlin.paper.laws import law_of
 from quadlin.paper.methods import METHODS
 from quadlin.paper.solver import load_solver
@@ -82,10 +81,7 @@ class Settings:
         return int(number)
 
     def _refused(self, name: str, needed: str) -> SettingError:
-        text = "{option} must be {needed}, not {value!r}."
-        return SettingError(
-            Message(text, option=Option(name), needed=needed, value=getattr(self, name))
-        )
+        return SettingError(f"`{name}` must be {needed}, not {getattr(self, name)!r}.")
 
     def check(self, features: int | None = None, rank: int | None = None) -> None:
         """Refuse settings that are not valid; `features` and `rank` replace those not set here."""

@@ -17,7 +17,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.messages import Message
 from quadlin.core.moments import Survey
 from quadlin.core.rows import Asked
 from quadlin.core.sums import Sums
@@ -91,11 +90,9 @@ def checkpointed(
     identity = identity_of(rows, estimator, start, names)
     if identity["rows"] is None:
         raise CheckpointError(
-            Message(
-                "A checkpoint must be able to recognise its rows, which is impossible for an "
-                "iterator, a lazy query or a dataset. Write the rows to a file, or fit without "
-                "{checkpoint=}."
-            )
+            "A checkpoint must be able to recognise its rows, which is impossible "
+            "for an iterator, a lazy query or a dataset. Write the rows to a file, "
+            "or fit without `checkpoint`."
         )
     journal = Journal(path, identity, seed, rows.width, rows.y)
     try:

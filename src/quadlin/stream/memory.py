@@ -1,7 +1,6 @@
 """The memory that a stream needs, with and without a first batch of rows."""
 
 from quadlin.core.chunks import BLOCK_ELEMENTS
-from quadlin.core.messages import Message, Option
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.lowrank.types import Options
 
@@ -44,17 +43,14 @@ def rows_within(
 def refuse_with_strict(options: Options) -> None:
     """Refuse options that need a first batch of rows if no rows are kept."""
     wrong = {
-        Option("alpha"): any(options.alpha),
-        Option("whiten", options.whiten): options.whiten == "full",
+        "`alpha`": any(options.alpha),
+        f"whiten={options.whiten!r}": options.whiten == "full",
     }
     for option, given in wrong.items():
         if given:
             raise ValueError(
-                Message(
-                    "{option} needs a first batch of rows in memory, but {max_memory=} keeps none. "
-                    "Raise {max_memory=}, or leave {option} out.",
-                    option=option,
-                )
+                f"{option} needs a first batch of rows in memory, but `max_memory` keeps "
+                f"none. Raise `max_memory`, or leave {option} out."
             )
 
 
@@ -62,8 +58,7 @@ def refuse_pairs_with_strict(pairs: PairRequest) -> None:
     """Refuse pairs that the user asked for if there is no room for their matrix."""
     if pairs.asked:
         raise ValueError(
-            Message(
-                "{pairs=} needs more memory than {max_memory=} allows: a first batch of rows, and "
-                "the matrix of a regression. Raise {max_memory=}, or leave {pairs=} out."
-            )
+            "`pairs` needs more memory than `max_memory` allows: a first batch of "
+            "rows, and the matrix of a regression. Raise `max_memory`, or leave "
+            "`pairs` out."
         )

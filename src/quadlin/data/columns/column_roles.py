@@ -13,7 +13,6 @@ import numpy as np
 from scipy.sparse import coo_matrix, csr_matrix, issparse
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.messages import Message, Option, Phrase
 from quadlin.core.rows import Rows
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.id_columns import LOOKED_AT, NAMED, ValueSums, is_code, whole_numbers
@@ -100,39 +99,34 @@ def field_names(encoder: TableEncoder | None) -> list[str]:
     return [name for name in encoder.text if name not in encoder.separators]
 
 
-def code_advice(name: str) -> Message:
+def code_advice(name: str) -> str:
     """Return a message that a column looks like ids or codes, with advice."""
-    return Message(
-        "columns: {name} holds whole numbers that look like ids or codes, whose order means "
-        "nothing. Give {categorical_features=}, so that each value becomes a level, or drop the "
-        "column.",
-        name=name,
-        categorical_features=[name],
+    return (
+        f"columns: {name} holds whole numbers that look like ids or codes, whose "
+        f"order means nothing. Give categorical_features={([name])!r}, so that "
+        "each value becomes a level, or drop the column."
     )
 
 
-def ratings_advice(roles: ColumnRoles, machine: str, codes: Sequence[Any] | None = None) -> Message:
+def ratings_advice(roles: ColumnRoles, machine: str, codes: Sequence[Any] | None = None) -> str:
     """Return a message that the rows are ratings, and how the class `machine` fits them.
 
     `codes` are the ids that are still numbers, as the user would name them.
     """
     codes = roles.codes if codes is None else codes
     sentences: list[str] = [
-        Message(
-            "The rows look like ratings: pairs of {ids}, and a target of few values. A "
-            "factorization machine predicts them better: {use} {machine}",
-            ids=" and ".join([", ".join(roles.ids[:-1]), roles.ids[-1]]),
-            use=Phrase("use", "add"),
-            machine=Phrase(machine, Option("fm", True)),
-        )
+        (
+            "The rows look like ratings: pairs of {ids}, and a target of few values. "
+            "A factorization machine predicts them better: use {machine}"
+        ).format(ids=" and ".join([", ".join(roles.ids[:-1]), roles.ids[-1]]), machine=machine)
     ]
     if codes:
-        declared = Option("categorical_features", list(codes))
-        sentences.append(Message("{also} {declared}", also=Phrase("with"), declared=declared))
+        declared = f"categorical_features={list(codes)!r}"
+        sentences.append(f"with {declared}")
     if out := [*roles.times, *roles.copies]:
-        without = Phrase(f"without {', '.join(map(repr, out))}", Option("exclude", out))
-        sentences.append(Message("{without}", without=without))
-    return Message("{advice}.", advice=Message.joined(sentences))
+        without = f"without {', '.join(map(repr, out))}"
+        sentences.append(f"{without}")
+    return f"{' '.join(sentences)}."
 
 
 def are_times(x: np.ndarray) -> bool:

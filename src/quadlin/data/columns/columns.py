@@ -11,7 +11,6 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.columns.errors import ColumnError
 
 Values = nw.Series[Any] | np.ndarray  # text of a frame, or numbers and Python's objects
@@ -68,37 +67,37 @@ def dates_in(what: str, dtype: str) -> str:
 
 def refused_dates(name: Any, reason: str) -> ColumnError:
     """Return an error about a column of dates, with advice."""
-    message = Message(
-        "{reason}, or {drop}. If each date is a category, give {categorical_features=}.",
-        reason=reason.removesuffix("."),
-        drop=drop_it(name),
-        categorical_features=[str(name)],
+    message = (
+        f"{reason.removesuffix('.')}, or {drop_it(name)}. If each date is a "
+        f"category, give categorical_features={([str(name)])!r}."
     )
     return ColumnError(str(name), message)
 
 
-def drop_it(name: Any) -> Phrase:
+def drop_it(name: Any) -> str:
     """Return the advice to leave a column out."""
-    exclude = Message("give {exclude=}", exclude=[str(name)])
-    return Phrase("drop the column", exclude)
+    return "drop the column"
 
 
-def as_codes(name: Any) -> Phrase:
+def as_codes(name: Any) -> str:
     """Return the advice to treat a column as categorical, which only `fit` can do."""
-    option = Option("categorical_features", [str(name)])
-    return Phrase(f"give {option}", Message("fit with {option}", option=option))
+    option = f"categorical_features={[str(name)]!r}"
+    return f"give {option}"
 
 
-def identifier_advice(name: Any, levels: int, rows: int, once: bool) -> Message:
+def identifier_advice(name: Any, levels: int, rows: int, once: bool) -> str:
     """Return a message that a text column has too many levels, perhaps a new one in every row."""
-    return Message(
-        "Column {name!r} has {levels} levels in {rows} rows and looks like an identifier: the "
-        "model learns {little}. {else_}{drop}.",
+    return (
+        "Column {name!r} has {levels} levels in {rows} rows and looks like an "
+        "identifier: the model learns {little}. {else_}{drop}."
+    ).format(
         name=str(name),
         levels=levels,
         rows=rows,
-        little=f"{'nothing' if once else 'little'} from levels that occur once"
-        + ("" if once else " or twice"),
+        little=(
+            f"{'nothing' if once else 'little'} from levels that occur once"
+            + ("" if once else " or twice")
+        ),
         else_="To use the other columns, " if once else "Merge its rare levels, or ",
         drop=drop_it(name),
     )
@@ -130,13 +129,11 @@ def is_text(column: nw.Series[Any]) -> bool:
     if dtype == nw.List or (dtype == nw.Object and types & {list, tuple, set, frozenset}):
         raise ColumnError(
             str(column.name),
-            Message(
-                "Column {name!r} has dtype {dtype} and holds lists. If they list labels, give "
-                "{multi_hot=}, so that each becomes a 0/1 column. Otherwise drop the column, or "
-                "turn it into numbers or strings.",
-                name=str(column.name),
-                dtype=str(dtype),
-                multi_hot=[str(column.name)],
+            (
+                f"Column {str(column.name)!r} has dtype {dtype!s} and holds lists. If "
+                f"they list labels, give multi_hot={([str(column.name)])!r}, so that each "
+                "becomes a 0/1 column. Otherwise drop the column, or turn it into "
+                "numbers or strings."
             ),
         )
     raise ColumnError(
@@ -188,13 +185,10 @@ def refuse_missing_rows(name: Any, absent: np.ndarray) -> None:
     """Refuse a column in which some values are missing, and name the first of them."""
     if absent.any():
         raise ValueError(
-            Message(
-                "Column {name!r} contains NaN (a missing value), first in row {row} (counted from "
-                "0). Use {missing=mean}, which replaces missing numbers by their mean and missing "
-                "text by the level 'missing', or drop such rows.",
-                name=str(name),
-                row=int(absent.argmax()),
-            )
+            f"Column {str(name)!r} contains NaN (a missing value), first in row "
+            f'{int(absent.argmax())} (counted from 0). Use missing="mean", which '
+            "replaces missing numbers by their mean and missing text by the level "
+            "'missing', or drop such rows."
         )
 
 

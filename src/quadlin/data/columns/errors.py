@@ -4,38 +4,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from quadlin.core.messages import Message, Option
-
 
 class ColumnError(ValueError):
     """A column that cannot be a feature; the others can be read without it."""
 
-    def __init__(self, column: str, text: str, remedy: Option | None = None) -> None:
+    def __init__(self, column: str, text: str) -> None:
         super().__init__(text)
-        self.column, self.remedy = column, remedy  # the option with which the column can be read
+        self.column = column
 
     def __reduce__(self) -> Any:
-        return type(self), (self.column, *self.args, self.remedy)
+        return type(self), (self.column, *self.args)
 
 
 class SourceError(ValueError):
-    """Rows that cannot be read; the text says which rows, why, and what to do.
-
-    With values, the text is the template of a `Message`.
-    """
+    """Rows that cannot be read; the text says which rows, why, and what to do."""
 
     column: str | None = None  # the column at fault, if the others can be read without it
-    remedy: Option | None = None  # the option with which it can be read
-
-    def __init__(self, text: str, **values: Any) -> None:
-        super().__init__(Message(text, **values) if values else text)
 
     @classmethod
     def about(cls, title: str, error: ValueError) -> "SourceError":
         """Return an error that says where the rows are, and keeps the column at fault."""
-        located = cls(Message.joined([f"{title}:", *error.args]))
+        located = cls(" ".join([f"{title}:", *error.args]))
         located.column = getattr(error, "column", None)
-        located.remedy = getattr(error, "remedy", None)
         return located
 
 
@@ -62,7 +52,7 @@ def explained(what: str, advice: str) -> Iterator[None]:
         memory = isinstance(error, MemoryError)
         problem = "needs more memory than there is" if memory else "cannot be read"
         text = f"{what} {problem}: {first_line(error)}"
-        raise SourceError(Message.joined([text, advice])) from None
+        raise SourceError(" ".join([text, advice])) from None
 
 
 def first_line(error: BaseException) -> str:

@@ -14,7 +14,6 @@ from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
 from quadlin.core.entries import ones_of_columns
-from quadlin.core.messages import Message
 from quadlin.data.columns.names import position_of
 
 Reduce = Callable[..., Any]  # (fn, *params) → the sum of fn(chunk, *params) over all chunks
@@ -160,16 +159,11 @@ def given_fields(fields: Any, names: Sequence[str]) -> tuple[np.ndarray, ...]:
         ]
     except TypeError:
         raise ValueError(
-            Message(
-                "{fields=} must be a list of groups, each a list of positions or names.",
-                fields=fields,
-            )
+            f"fields={fields!r} must be a list of groups, each a list of positions or names."
         ) from None
     members = np.concatenate(groups) if groups else np.empty(0, dtype=int)
     if len(np.unique(members)) < len(members):
-        raise ValueError(
-            Message("A feature occurs twice in {fields=}; the groups must not overlap.")
-        )
+        raise ValueError("A feature occurs twice in `fields`; the groups must not overlap.")
     return tuple(groups)
 
 

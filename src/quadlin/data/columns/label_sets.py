@@ -12,7 +12,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.core.messages import Message, warn
+from quadlin.core.messages import warn
 from quadlin.data.columns.columns import Values, missing_in
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.columns.level_codes import (
@@ -123,9 +123,9 @@ def separators_of(given: Any) -> dict[Any, str]:
     pairs = dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, SEPARATOR)
     if wrong := [value for value in pairs.values() if not isinstance(value, str) or not value]:
         raise SourceError(
-            "{multi_hot=} must be a list of columns, or a dict of columns and what separates their "
-            "labels, such as {{'genres': '|'}}; {wrong!r} is not a separator.",
-            wrong=wrong[0],
+            "`multi_hot` must be a list of columns, or a dict of columns and what "
+            f"separates their labels, such as {{'genres': '|'}}; {wrong[0]!r} is not a "
+            "separator."
         )
     return pairs
 
@@ -154,26 +154,19 @@ def warn_of_lists(name: Any, labels: list[str]) -> None:
     if separator is None:
         return
     given: Any = [str(name)] if separator == SEPARATOR else {str(name): separator}
+    example = next(label for label in labels if separator in label)
     warn(
-        Message(
-            "Column {name!r} holds lists, such as {cell!r}, and each list is treated as one level. "
-            "Give {multi_hot=}, so that each label of a list becomes a column of its own.",
-            name=str(name),
-            cell=next(label for label in labels if separator in label),
-            multi_hot=given,
-        )
+        f"Column {str(name)!r} holds lists, such as {example!r}, and each list is treated "
+        f"as one level. Give multi_hot={given!r}, so that each label of a "
+        "list becomes a column of its own."
     )
 
 
 def warn_of_no_list(name: Any, separator: str) -> None:
     """Warn of a column that was declared to hold lists but has no separator in any cell."""
     warn(
-        Message(
-            "No value of column {name!r} contains {separator!r}, the separator that {multi_hot=} "
-            "names, so each value is treated as one label.",
-            name=str(name),
-            separator=separator,
-        )
+        f"No value of column {str(name)!r} contains {separator!r}, the separator "
+        "that `multi_hot` names, so each value is treated as one label."
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import warn
 from quadlin.data.columns.columns import (
     DATES_AS_NUMBERS,
     Values,
@@ -166,9 +166,7 @@ class LevelLearner:
         return tuple(common_kind(self.kinds.get(name, set())) for name in self.input_names)
 
     def _check(self, name: Any, labels: list[str], where: Where | None) -> None:
-        is_category = Message(
-            " If it is a category, give {categorical_features=}.", categorical_features=[str(name)]
-        )
+        is_category = f" If it is a category, give categorical_features={([str(name)])!r}."
         present = [label for label in labels if self.missing != "mean" or label != MISSING_LEVEL]
         if present and all(DATE.fullmatch(label.strip()) for label in present):
             reason = f"Column {str(name)!r} holds dates as text, such as {present[0]!r}."
@@ -180,14 +178,10 @@ class LevelLearner:
         if example is not None:
             raise ColumnError(
                 str(name),
-                Message(
-                    "Column {name!r} holds numbers with a currency, a percent sign, brackets, a "
-                    "unit or a typographic minus sign, such as {label!r}. Write plain numbers, or "
-                    "{drop}.{text}",
-                    name=str(name),
-                    label=example,
-                    drop=drop_it(name),
-                    text=is_category,
+                (
+                    f"Column {str(name)!r} holds numbers with a currency, a percent sign, "
+                    f"brackets, a unit or a typographic minus sign, such as {example!r}. "
+                    f"Write plain numbers, or {drop_it(name)}.{is_category}"
                 ),
             )
         marks = marks_in(present) if self.notices_marks else []
@@ -203,24 +197,22 @@ class LevelLearner:
             refused = refused or rare
             text = stray_words(str(name), len(labels), odd, place, absent, refused)
             if refused:
-                raise ColumnError(str(name), Message.joined([text, is_category], ""), absent)
+                raise ColumnError(str(name), text + is_category)
             warn(text)
         elif (numbers := self._numbers(name, present, where)) is not None:
-            text, word = numbers
+            text, _ = numbers
             if refused or rare:
-                raise ColumnError(str(name), text, self._absent([word] if word else []))
+                raise ColumnError(str(name), text)
             warn(text)
         elif rare:
             advice = identifier_advice(name, len(labels), self.rows, once)
             if refused:
-                raise ColumnError(str(name), Message.joined([advice, is_category], ""))
+                raise ColumnError(str(name), advice + is_category)
             warn(advice, IdentifierWarning)
         if not odd:
             warn_of_lists(name, labels)
 
-    def _numbers(
-        self, name: Any, labels: list[str], where: Where | None
-    ) -> tuple[Message, str] | None:
+    def _numbers(self, name: Any, labels: list[str], where: Where | None) -> tuple[str, str] | None:
         """Return a message that labels are numbers, and the word that makes them text.
 
         None if they are not numbers, or may be codes.
@@ -233,9 +225,9 @@ class LevelLearner:
         cell = f"{word!r} in {where(name, word)}" if where is not None and word else ""
         return described(str(name), labels, cell), word
 
-    def _absent(self, words: list[str]) -> Option | None:
+    def _absent(self, words: list[str]) -> str | None:
         """Return the option that declares a few words of a CSV file to be missing values."""
-        return Option("na", words) if words and len(words) <= 5 and not self.notices_marks else None
+        return f"na={words!r}" if words and len(words) <= 5 and not self.notices_marks else None
 
 
 def may_be_numbers(levels: Levels) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from quadlin.core.messages import Message, Option, Phrase, warn
+from quadlin.core.messages import warn
 from quadlin.data.columns.columns import MARKERS
 from quadlin.data.columns.level_codes import NUMBER
 from quadlin.data.columns.names import shortened
@@ -23,21 +23,24 @@ def strays(labels: Sequence[str]) -> list[str]:
 
 
 def stray_words(
-    name: str, count: int, odd: list[str], place: str, absent: Option | None, refused: bool
-) -> Message:
+    name: str, count: int, odd: list[str], place: str, absent: str | None, refused: bool
+) -> str:
     """Return a message that a few words turn a column of numbers into text, with advice."""
-    return Message(
-        "Column {name!r} {is_text}, because {strays} among its {count} values cannot be read as a "
-        "number{place}. If it should hold numbers, correct such values, or {absent} if they are "
-        "missing.",
+    return (
+        "Column {name!r} {is_text}, because {strays} among its {count} values "
+        "cannot be read as a number{place}. If it should hold numbers, correct "
+        "such values, or {absent} if they are missing."
+    ).format(
         name=name,
-        is_text=f"would be text with {count} levels"
-        if refused
-        else "is treated as text, with one level per value",
+        is_text=(
+            f"would be text with {count} levels"
+            if refused
+            else "is treated as text, with one level per value"
+        ),
         strays=shortened(odd, 5),
         count=count,
         place=place,
-        absent="leave them empty" if absent is None else Message("give {na}", na=absent),
+        absent="leave them empty" if absent is None else f"give {absent}",
     )
 
 
@@ -61,28 +64,27 @@ def are_numbers(labels: Sequence[str], codes: bool = True) -> bool:
     return several and all(map(is_number, labels))
 
 
-def described(name: str, labels: Sequence[str], cell: str) -> Message:
+def described(name: str, labels: Sequence[str], cell: str) -> str:
     """Return a message that numbers are stored as text, with advice."""
     if cell:
-        return Message(
-            "Column {name!r} is treated as text, with one level per value, because {cell} cannot "
-            "be read as a number, even though that row is left out. If the column should hold "
-            "numbers, correct or delete that row.",
-            name=name,
-            cell=cell,
+        return (
+            f"Column {name!r} is treated as text, with one level per value, because "
+            f"{cell} cannot be read as a number, even though that row is left out. If "
+            "the column should hold numbers, correct or delete that row."
         )
     example = next((label for label in labels if not NUMBER.fullmatch(label)), labels[0])
     plain = NUMBER.fullmatch(example)
-    return Message(
-        "Column {name!r} is treated as text, with {count} levels, but these look like numbers, "
-        "such as {example!r}. {convert}. If they are codes, give {categorical_features=}.",
+    return (
+        "Column {name!r} is treated as text, with {count} levels, but these look "
+        "like numbers, such as {example!r}. {convert}. If they are codes, give "
+        "categorical_features={categorical_features!r}."
+    ).format(
         name=name,
         count=len(labels),
         example=example,
-        convert=Phrase(
+        convert=(
             "Convert them with pandas.to_numeric(column) or polars' cast(pl.Float64)"
-            + ("" if plain else ", after removing the thousands separators"),
-            "Write them as numbers" if plain else "Remove the thousands separators",
+            + ("" if plain else ", after removing the thousands separators")
         ),
         categorical_features=[name],
     )
@@ -106,35 +108,28 @@ def warn_of_marks(name: Any, labels: Sequence[str], marks: list[str]) -> None:
         label in marks or NUMBER.fullmatch(label) for label in labels
     )
     if numbers:
-        rest = Message(
-            "all its other values are numbers, each of which becomes a level. Turn the column into "
-            "numbers first, with pandas.to_numeric(column, errors='coerce') or polars' "
-            "cast(pl.Float64, strict=False), and give {missing=mean}."
+        rest = (
+            "all its other values are numbers, each of which becomes a level. Turn "
+            "the column into numbers first, with pandas.to_numeric(column, "
+            "errors='coerce') or polars' cast(pl.Float64, strict=False), and give "
+            'missing="mean".'
         )
     else:
-        rest = Message(
-            "it is treated as a level. Replace it by None if it stands for a missing value, and "
-            "give {missing=mean}."
+        rest = (
+            "it is treated as a level. Replace it by None if it stands for a missing "
+            'value, and give missing="mean".'
         )
     warn(
-        Message(
-            "Column {name!r} has {marks}, which usually stands for a missing value: {rest}",
-            name=str(name),
-            marks=shortened(marks),
-            rest=rest,
-        )
+        f"Column {str(name)!r} has {shortened(marks)}, which usually stands for a "
+        f"missing value: {rest}"
     )
 
 
 def warn_of_periods(name: str, example: str) -> None:
     """Warn that months, quarters or weeks become levels, which have no order."""
     warn(
-        Message(
-            "Column {name!r} holds months, quarters or weeks, such as {example!r}, each of which "
-            "becomes a level without an order. For a trend, turn them into numbers, such as the "
-            "months since a start; if levels are meant, give {categorical_features=}.",
-            name=name,
-            example=example,
-            categorical_features=[name],
-        )
+        f"Column {name!r} holds months, quarters or weeks, such as {example!r}, "
+        "each of which becomes a level without an order. For a trend, turn them "
+        "into numbers, such as the months since a start; if levels are meant, "
+        f"give categorical_features={([name])!r}."
     )

@@ -25,7 +25,6 @@ from quadlin.core.engine import (
     one_blas_thread,
     summed,
 )
-from quadlin.core.messages import Message
 from quadlin.data.gpu.device import OnDevice, OnGpu
 from quadlin.data.gpu.device_kernels import offer_kernels
 from quadlin.data.opening.dask_collections import DaskFeed
@@ -82,11 +81,8 @@ def engine_for(source: RowSource, engine: Any) -> Engine:
     if hasattr(engine, "scheduler_info") and hasattr(engine, "persist"):
         return OnCluster(source, engine)
     raise ValueError(
-        Message(
-            '{engine=} must be None, "serial", "threads", a number of threads, "cuda" or a '
-            "distributed.Client.",
-            engine=engine,
-        )
+        f'engine={engine!r} must be None, "serial", "threads", a number of '
+        'threads, "cuda" or a distributed.Client.'
     )
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.chunks import is_dask
-from quadlin.core.messages import Phrase
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.opening.dask_collections import is_dask_frame, open_dask_array, open_dask_frame
 from quadlin.data.opening.slices import SliceFeed, open_array
@@ -70,8 +69,7 @@ def _open_path(given: Any, options: OpenOptions) -> Opened:
         options.no_table(files.title)
         if options.target is not None or options.weight is not None:
             raise SourceError(
-                "{title} contains its own target: leave out {target=} and {weight=}.",
-                title=files.title,
+                f"{files.title} contains its own target: leave out `target` and `weight`."
             )
         return *open_lines(files, options.n_features, options.zero_based, options.missing), None
     if files.format in ("npy", "npz"):
@@ -105,9 +103,9 @@ def _open_handle(handle: Any, options: OpenOptions) -> Opened:
         ), None
     if format not in ("csv", "tsv", "arrow"):
         raise SourceError(
-            "{what} needs {format=} csv, tsv, arrow (a stream), svmlight or libffm{else_}",
-            what=Phrase("An open file", "The standard input"),
-            else_=f"; {format!r} needs a file with a path." if format in FORMATS else ".",
+            (
+                "An open file needs `format` csv, tsv, arrow (a stream), svmlight or libffm{else_}"
+            ).format(else_=f"; {format!r} needs a file with a path." if format in FORMATS else ".")
         )
     from quadlin.data.opening.handles import open_stream
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.messages import Message
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.columns.label_sets import separators_of
@@ -183,20 +182,14 @@ def open_source(
 def _check(missing: str, chunk_rows: Any, exclude: Sequence[Any], columns: Any) -> None:
     """Refuse options that are invalid, alone or together."""
     if missing not in POLICIES:
-        raise SourceError(
-            "{missing=} is not one of {policies}.",
-            missing=missing,
-            policies=", ".join(map(repr, POLICIES)),
-        )
+        raise SourceError(f"missing={missing!r} is not one of {', '.join(map(repr, POLICIES))}.")
     is_integer = isinstance(chunk_rows, int | np.integer) and not isinstance(chunk_rows, bool)
     if chunk_rows is not None and (not is_integer or chunk_rows < 1):
-        raise SourceError("{chunk_rows=} must be a whole number ≥ 1.", chunk_rows=chunk_rows)
+        raise SourceError(f"chunk_rows={chunk_rows!r} must be a whole number ≥ 1.")
     if exclude and columns is not None:
         raise SourceError(
-            Message(
-                "{exclude=} cannot be combined with {columns=}, which already says which columns "
-                "are features."
-            )
+            "`exclude` cannot be combined with `columns`, which already says which "
+            "columns are features."
         )
 
 

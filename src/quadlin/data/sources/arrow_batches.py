@@ -7,7 +7,7 @@ from typing import Any
 
 import narwhals as nw
 
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import warn
 from quadlin.data.columns.errors import explained
 from quadlin.data.sources.feeds import Feed, Piece
 from quadlin.data.sources.files import File
@@ -15,12 +15,12 @@ from quadlin.data.sources.files import File
 BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32
 BUFFER = 1 << 16  # bytes of each column read at once; whole column chunks would fill the memory
 INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives to an index without one
-DIALECT = {"delimiter": Option("delimiter"), "encoding": Option("encoding")}
+DIALECT = {"delimiter": "`delimiter`", "encoding": "`encoding`"}
 ADVICE = {
     "parquet": "Is it a complete Parquet file? Write it again.",
-    "csv": Message("Check that line, the separator ({delimiter}) and the {encoding}.", **DIALECT),
-    "tsv": Message(
-        "Check that line, the separator (a tab, or {delimiter}) and the {encoding}.", **DIALECT
+    "csv": "Check that line, the separator ({delimiter}) and the {encoding}.".format(**DIALECT),
+    "tsv": "Check that line, the separator (a tab, or {delimiter}) and the {encoding}.".format(
+        **DIALECT
     ),
     "arrow": "Is it a complete Arrow (Feather version 2) file? Write it again.",
 }

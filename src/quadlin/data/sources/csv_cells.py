@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from quadlin.core.messages import Option
 from quadlin.data.columns.columns import as_codes
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.sources.arrow_batches import arrow
@@ -19,16 +18,14 @@ def checked_signs(decimal: Any, thousands: Any) -> tuple[Any, Any]:
         return decimal, None
     if thousands not in SEPARATORS:
         raise SourceError(
-            "{thousands=} must be a comma, a point, a space, an apostrophe or an underscore.",
-            thousands=thousands,
+            f"thousands={thousands!r} must be a comma, a point, a space, an "
+            "apostrophe or an underscore."
         )
     decimal = decimal or {".": ",", ",": "."}.get(thousands)
     if decimal == thousands:
         raise SourceError(
-            "{decimal=} and {thousands=} cannot be the same. Give the decimal point with {option}.",
-            decimal=decimal,
-            thousands=thousands,
-            option=Option("decimal"),
+            f"decimal={decimal!r} and thousands={thousands!r} cannot be the same. "
+            "Give the decimal point with `decimal`."
         )
     return decimal, thousands
 
@@ -99,13 +96,10 @@ def _numbers(column: Any, name: str, dialect: Any, what: str, row: int) -> Any:
     place = compute.index(wrong, True).as_py()
     if place >= 0:
         raise SourceError(
-            "Column {name!r} of {what} looks like a number in its first rows, but in row {row} "
-            "(counted from 0) it holds {value!r}. Correct it, or {codes} if these are codes.",
-            name=name,
-            what=what,
-            row=row + place,
-            value=column[place].as_py()[:80],
-            codes=as_codes(name),
+            f"Column {name!r} of {what} looks like a number in its first rows, but in "
+            f"row {row + place} (counted from 0) it holds "
+            f"{column[place].as_py()[:80]!r}. Correct it, or {as_codes(name)} if "
+            "these are codes."
         )
     signs = SPACES if dialect.thousands == " " else dialect.thousands
     for sign in signs:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import warn
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.columns.level_codes import PLAIN
 from quadlin.data.columns.names import shortened
@@ -24,7 +24,7 @@ class Look:
 
     schema: Any
     dialect: Dialect  # with the markers of missing values that were noticed
-    commas: dict[str, Message]  # columns of numbers such as "1,5", each with advice
+    commas: dict[str, str]  # columns of numbers such as "1,5", each with advice
 
 
 def look_at_csv(
@@ -79,9 +79,7 @@ def _first_block(opened: Callable[[Dialect], Any], what: str, dialect: Dialect) 
         try:
             names = batches.schema.names  # they are first decoded here
         except UnicodeDecodeError:
-            raise SourceError(
-                "The header of {what} is not UTF-8. {advice}", what=what, advice=ENCODINGS
-            ) from None
+            raise SourceError(f"The header of {what} is not UTF-8. {ENCODINGS}") from None
         schema = batches.schema
         if len(set(names)) < len(names):
             return schema, None
@@ -103,11 +101,9 @@ def _refuse_missing_header(schema: Any, first: Any, what: str) -> None:
         if not number and (first is None or name not in _distinct(first.column(column))):
             return
     raise SourceError(
-        "The first row of {what} looks like data, not like the names of columns: {names}. "
-        "Give {header=False} if there is no header, so the columns will be called x0, x1, …, "
-        "or {header=True} if these are names.",
-        what=what,
-        names=shortened(names),
+        f"The first row of {what} looks like data, not like the names of columns: "
+        f"{shortened(names)}. Give header=False if there is no header, so the "
+        "columns will be called x0, x1, …, or header=True if these are names."
     )
 
 
@@ -152,15 +148,17 @@ def _markers(first: Any, text: Sequence[Any], dialect: Dialect) -> dict[str, str
 def _warn_of_markers(markers: dict[str, str], what: str) -> None:
     marker, name = next(iter(markers.items()))
     warn(
-        Message(
-            "{what} uses {markers} for missing values, such as {marker!r} in column {name!r}. "
-            "Give {na=} to declare which values are missing, or {none} if none of them are.",
+        (
+            "{what} uses {markers} for missing values, such as {marker!r} in column "
+            "{name!r}. Give na={na!r} to declare which values are missing, or {none} "
+            "if none of them are."
+        ).format(
             what=what[0].upper() + what[1:],
             markers=shortened(markers),
             marker=marker,
             name=name,
             na=list(markers),
-            none=Option("na", []),
+            none=f"na={[]!r}",
         )
     )
 
@@ -194,12 +192,12 @@ def _grouped(schema: Any, first: Any, text: Sequence[Any], dialect: Dialect) -> 
     return tuple(names)
 
 
-def _odd_columns(first: Any, text: Sequence[Any], dialect: Dialect) -> dict[str, Message]:
+def _odd_columns(first: Any, text: Sequence[Any], dialect: Dialect) -> dict[str, str]:
     """Return text columns that are numbers with commas or points, each with advice."""
     from pyarrow import compute
 
     pa = arrow()
-    columns: dict[str, Message] = {}
+    columns: dict[str, str] = {}
     if first is None:
         return columns
     points = any(pa.types.is_floating(field.type) for field in first.schema)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
-from quadlin.core.messages import Message
 from quadlin.data.columns.columns import as_codes
 from quadlin.data.columns.errors import SourceError, first_line
 from quadlin.data.sources.arrow_batches import ADVICE, arrow
@@ -19,11 +18,11 @@ LONGEST_MARK = 20  # letters of a word that may mark a missing value
 SEPARATORS = (";", "\t", "|")  # in addition to the comma
 # What a model remembers; not the encoding, since UTF-8 read as Latin-1 is garbled without an error.
 REMEMBERED = ("delimiter", "decimal", "thousands", "header", "na")
-UTF16 = Message("is not UTF-8 but UTF-16. Give {encoding=utf-16}")
+UTF16 = 'is not UTF-8 but UTF-16. Give encoding="utf-16"'
 NO_CSV = {
     b"\x1f\x8b": "is compressed with gzip. Decompress it (zcat), or rename it to end in .csv.gz",
     b"PK\x03\x04": "is an Excel workbook or a ZIP archive. Save its table as CSV first",
-    b"PAR1": Message("is a Parquet file. Give {format=parquet}"),
+    b"PAR1": 'is a Parquet file. Give format="parquet"',
     b"\xff\xfe": UTF16,
     b"\xfe\xff": UTF16,
 }
@@ -57,26 +56,24 @@ class Dialect:
         """Check the options that the user gave."""
         single = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii()
         if delimiter is not None and (not single or delimiter in '"\r\n\0'):
-            raise SourceError(
-                '{delimiter=} must be one character, such as ";".', delimiter=delimiter
-            )
+            raise SourceError(f'delimiter={delimiter!r} must be one character, such as ";".')
         if decimal not in (None, ".", ","):
-            raise SourceError('{decimal=} must be "." or ",".', decimal=decimal)
+            raise SourceError(f'decimal={decimal!r} must be "." or ",".')
         decimal, thousands = checked_signs(decimal, thousands)
         try:
             "".encode(encoding or "utf8")
         except (LookupError, TypeError, ValueError):
             raise SourceError(
-                '{encoding=} is unknown. Give one such as "latin1", "cp1252" or "utf-16".',
-                encoding=encoding,
+                f'encoding={encoding!r} is unknown. Give one such as "latin1", "cp1252" '
+                'or "utf-16".'
             ) from None
         same = encoding is None or encoding.lower().replace("-", "") == "utf8"
         if header not in (None, True, False):
-            raise SourceError("{header=} must be True or False.", header=header)
+            raise SourceError(f"header={header!r} must be True or False.")
         if na is not None:
             na = (na,) if isinstance(na, str) else tuple(na)
             if not all(isinstance(marker, str) for marker in na):
-                raise SourceError('{na=} must be a list of texts, such as ["?"].', na=na)
+                raise SourceError(f'na={na!r} must be a list of texts, such as ["?"].')
         return cls(delimiter, decimal, thousands, "utf8" if same else encoding, header, na)
 
     def seen_in(self, head: bytes) -> "Dialect":
@@ -150,7 +147,7 @@ def refuse_other(head: bytes, what: str) -> None:
     """Refuse bytes whose beginning shows that they are not CSV text."""
     for start, why in NO_CSV.items():
         if head.startswith(start):
-            raise SourceError("{what} {why}.", what=_capital(what), why=why)
+            raise SourceError(f"{_capital(what)} {why}.")
 
 
 def in_utf8(file: Any, dialect: Dialect) -> Any:
@@ -238,46 +235,40 @@ def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Di
         title = " If the first line is a title or a comment, remove it."
         if str(error).endswith(dialect.delimiter or ","):
             title = " If each row ends with a separator, end the header with one, too."
-        return Message(
-            "{what} cannot be read: {error} {advice}{title}",
+        return "{what} cannot be read: {error} {advice}{title}".format(
             what=_capital(what),
-            title=title if short else "",
-            error=re.sub(
-                r"Row #(\d+)",
-                lambda row: f"row {int(row[1]) - _above(dialect)} (counted from 0)",
-                first_line(error),
+            error=(
+                re.sub(
+                    r"Row #(\d+)",
+                    lambda row: f"row {int(row[1]) - _above(dialect)} (counted from 0)",
+                    first_line(error),
+                )
             ),
             advice=ADVICE["csv"],
+            title=title if short else "",
         )
     name, kind = names[int(match[1])], {"double": "a number"}.get(match[3], match[3])
     row = f" in row {int(match[2]) - _above(dialect)} (counted from 0)" if match[2] else ""
     if match[4] is None:
-        return Message(
-            "Column {name!r} of {what} is not UTF-8{row}. {advice}",
-            name=name,
-            what=what,
-            row=row,
-            advice=ENCODINGS,
-        )
+        return f"Column {name!r} of {what} is not UTF-8{row}. {ENCODINGS}"
     cell = match[4].rstrip("'").strip()
-    return Message(
-        "Column {name!r} of {what} looks like {kind} in its first rows, but{row} it holds "
-        "'{value}. Correct it{missing}, or {codes} if these are codes.",
-        missing=Message(", give {na=} if it is missing", na=[cell])
-        if len(cell) <= LONGEST_MARK
-        else "",
-        codes=as_codes(name),
+    return (
+        "Column {name!r} of {what} looks like {kind} in its first rows, but{row} "
+        "it holds '{value}. Correct it{missing}, or {codes} if these are codes."
+    ).format(
         name=name,
         what=what,
         kind=kind,
         row=row,
         value=match[4][:80],
+        missing=(f", give na={([cell])!r} if it is missing" if len(cell) <= LONGEST_MARK else ""),
+        codes=as_codes(name),
     )
 
 
-ENCODINGS = Message(
-    "Give {encoding=latin1} if it is Western text from an older program, or another encoding; or "
-    "convert it with iconv -f latin1 -t utf8."
+ENCODINGS = (
+    'Give encoding="latin1" if it is Western text from an older program, or '
+    "another encoding; or convert it with iconv -f latin1 -t utf8."
 )
 
 

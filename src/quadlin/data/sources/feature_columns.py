@@ -5,7 +5,6 @@ from typing import Any
 
 import narwhals as nw
 
-from quadlin.core.messages import Message, Option
 from quadlin.data.columns.columns import is_category, is_text
 from quadlin.data.columns.errors import ColumnError, SourceError
 from quadlin.data.columns.levels import may_be_numbers
@@ -22,12 +21,15 @@ def feature_columns(available: list[Any], options: OpenOptions, title: str) -> l
         features = [name for name in available if name not in others]
         if not features:
             raise SourceError(
-                "{title} has no columns left for features: it has {names}. {advice}.",
-                title=title,
-                names=shortened(available),
-                advice=Message("Leave out {exclude=}, or name fewer columns")
-                if options.exclude
-                else "Give a table with at least one more column",
+                "{title} has no columns left for features: it has {names}. {advice}.".format(
+                    title=title,
+                    names=shortened(available),
+                    advice=(
+                        "Leave out `exclude`, or name fewer columns"
+                        if options.exclude
+                        else "Give a table with at least one more column"
+                    ),
+                )
             )
         return features
     columns = [columns] if isinstance(columns, str) else list(columns)
@@ -41,17 +43,16 @@ def _check_roles(available: list[Any], options: OpenOptions, title: str) -> None
         if name is not None and not isinstance(name, str | int):
             raise SourceError(f"{title}: name the column of the {role} instead of giving an array.")
         if name is not None and name not in available:
-            remedy = Message("Name one of them with {option}.", option=Option(role))
+            remedy = f"Name one of them with `{role}`."
             raise SourceError(_no_column(title, name, f" for the {role}", available, remedy))
     if options.target is not None and options.target == options.weight:
         raise SourceError(
-            "{name!r} cannot be both the target and the weight. Name another {weight=}.",
-            name=options.target,
+            f"{options.target!r} cannot be both the target and the weight. Name another `weight`."
         )
     for option in ("exclude", "categorical_features", "multi_hot"):
         for name in getattr(options, option):
             if name not in available:
-                where = Message(" of {o}", o=Option(option))
+                where = f" of `{option}`"
                 raise SourceError(_no_column(title, name, where, available, _correct(option)))
 
 
@@ -60,11 +61,11 @@ def _check_features(
 ) -> None:
     """Refuse features that are not in the table, are named twice, or are the target or weight."""
     if absent := [name for name in columns if name not in available]:
-        correct = Message("Correct {columns=}, or give rows with that column.")
+        correct = "Correct `columns`, or give rows with that column."
         remedy = correct if options.encoder is None else "Give rows with the columns of the model."
         raise SourceError(_no_column(title, absent[0], "", available, remedy))
     if not columns:
-        raise SourceError(Message("{columns=} is empty: name at least one column."))
+        raise SourceError("`columns` is empty: name at least one column.")
     if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
         raise SourceError(_named_twice("columns", repeated[0]))
     for role, name in (("target", options.target), ("weight", options.weight)):
@@ -72,10 +73,9 @@ def _check_features(
             chosen = options.encoder is None
             remedy = "Leave it out of {option}." if chosen else "Name another {option}."
             raise SourceError(
-                "{name!r} cannot be both a feature and the {role}. " + remedy,
-                name=name,
-                role=role,
-                option=Option("columns" if chosen else role),
+                ("{name!r} cannot be both a feature and the {role}. " + remedy).format(
+                    name=name, role=role, option=f"`{'columns' if chosen else role}`"
+                )
             )
 
 
@@ -89,24 +89,18 @@ def columns_to_keep(sample: nw.DataFrame[Any], keep: Sequence[Any], title: str) 
     return sample.select(list(keep)).head(0).to_native() if keep else None
 
 
-def _named_twice(option: str, name: Any) -> Message:
+def _named_twice(option: str, name: Any) -> str:
     text = "{option} names {name!r} twice. Name it once."
-    return Message(text, option=Option(option), name=name)
+    return text.format(option=f"`{option}`", name=name)
 
 
-def _correct(option: str) -> Message:
-    return Message("Correct {option}.", option=Option(option))
+def _correct(option: str) -> str:
+    return f"Correct `{option}`."
 
 
-def _no_column(title: str, name: Any, purpose: str, available: list[Any], remedy: str) -> Message:
+def _no_column(title: str, name: Any, purpose: str, available: list[Any], remedy: str) -> str:
     """Return a message that a table has no such column, with its columns and advice."""
-    return Message(
-        "{title} has no column {name!r}{purpose}{columns}",
-        title=title,
-        name=name,
-        purpose=purpose,
-        columns=_has(name, available, remedy),
-    )
+    return f"{title} has no column {name!r}{purpose}{_has(name, available, remedy)}"
 
 
 def _has(name: Any, available: list[Any], remedy: str) -> str:
@@ -115,29 +109,17 @@ def _has(name: Any, available: list[Any], remedy: str) -> str:
     for separator, shown in ((";", ";"), ("\t", r"\t"), ("|", "|"), (" ", " ")):
         split = (str(column).split(separator) for column in available if separator in str(column))
         if str(name) in (part.strip('" ') for parts in split if parts[0] for part in parts):
-            return Message(
-                "{columns} If '{shown}' separates them, give {delimiter=}.",
-                columns=listing,
-                shown=shown,
-                delimiter=shown,
-            )
+            return f"{listing} If '{shown}' separates them, give delimiter={shown!r}."
     if len(available) == 1:
-        return Message(
-            "{columns} If these are several columns, give their separator with {delimiter=}.",
-            columns=listing,
-        )
-    return Message.joined([listing + did_you_mean(name, available), remedy])
+        return f"{listing} If these are several columns, give their separator with `delimiter`."
+    return " ".join([listing + did_you_mean(name, available), remedy])
 
 
 def refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> None:
     """Refuse numbers such as 1,5 that would be read as text, with a level for each number."""
     for name in wanted:
         if name in commas:
-            error = SourceError(
-                "{title}: column {name!r} {reason}", title=title, name=name, reason=commas[name]
-            )
-            error.remedy = getattr(commas[name], "values", {}).get("remedy")
-            raise error
+            raise SourceError(f"{title}: column {name!r} {commas[name]}")
 
 
 def text_columns(
@@ -176,12 +158,15 @@ def is_label(column: nw.Series[Any], role: str, classify: bool, title: str) -> b
         text, classify = True, False
     if text and not classify:
         raise SourceError(
-            "{title}: the {role} {name!r} has dtype {dtype}, but must be numbers. Choose a "
-            "numeric column with {option}, or replace its values by numbers.",
-            title=title,
-            role=role,
-            name=column.name,
-            dtype=str(column.dtype),
-            option=Option(role),
+            (
+                "{title}: the {role} {name!r} has dtype {dtype}, but must be numbers. "
+                "Choose a numeric column with {option}, or replace its values by numbers."
+            ).format(
+                title=title,
+                role=role,
+                name=column.name,
+                dtype=str(column.dtype),
+                option=f"`{role}`",
+            )
         )
     return text

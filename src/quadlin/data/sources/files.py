@@ -10,7 +10,6 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from quadlin.core.messages import Phrase
 from quadlin.data.columns.errors import SourceError, explained
 
 SUFFIXES = {
@@ -127,16 +126,13 @@ def find(given: Any, format: str | None) -> FileSet:
         paths, kind = _expanded(shown, format)
     chosen = format or _common_format(paths, shown)
     if chosen not in FORMATS:
-        raise SourceError(
-            "{format=} is not one of {formats}.", format=format, formats=", ".join(FORMATS)
-        )
+        raise SourceError(f"format={format!r} is not one of {', '.join(FORMATS)}.")
     files = tuple(File.of(path) for path in paths)
     for file in files:
         if not Path(file.path).is_file():
             raise SourceError(
-                "{path} is not a regular file. Give files of rows, or {stream} with {format=}.",
-                path=file.path,
-                stream=Phrase("an open file", "read it from the standard input"),
+                f"{file.path} is not a regular file. Give files of rows, or an open file "
+                "with `format`."
             )
     title = f"{TITLES[chosen]} {kind} {shown}"
     if kind != "file":
@@ -162,9 +158,8 @@ def _text(path: Any) -> str:
     text = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
     if re.match(r"[a-zA-Z][a-zA-Z0-9+]+://", text):
         raise SourceError(
-            "{path} is not a file on this machine. Download it first{python}.",
-            path=text,
-            python=Phrase(", or give a pyarrow.dataset or a Dask frame that reads it"),
+            f"{text} is not a file on this machine. Download it first, or give a "
+            "pyarrow.dataset or a Dask frame that reads it."
         )
     if not text:
         raise SourceError("The path is empty. Give the path of a file or a folder.")
@@ -198,21 +193,14 @@ def _inside(folder: Path, format: str | None) -> list[str]:
             continue
         if keyed := [part for part in inner.parts[:-1] if re.fullmatch(r"\w+=.*", part)]:
             raise SourceError(
-                "The names of the folders in {folder} hold values ({key}). Give {python}",
-                folder=str(folder),
-                key=keyed[0],
-                python=Phrase(
-                    f'pyarrow.dataset.dataset({str(folder)!r}, partitioning="hive") instead.',
-                    "a folder without such folders, or write those values into a column.",
-                ),
+                f"The names of the folders in {folder} hold values ({keyed[0]}). Give "
+                f'pyarrow.dataset.dataset({str(folder)!r}, partitioning="hive") instead.'
             )
         paths.append(str(path))
     if not paths:
         raise SourceError(
-            "Folder {folder} holds no files of rows ({suffixes}). Check the path, or give "
-            "{format=} if the files have other names.",
-            folder=str(folder),
-            suffixes=", ".join(SUFFIXES),
+            f"Folder {folder!s} holds no files of rows ({', '.join(SUFFIXES)}). "
+            "Check the path, or give `format` if the files have other names."
         )
     return paths
 
@@ -227,9 +215,8 @@ def _common_format(paths: Iterable[str], shown: str) -> str:
         )
     if None in formats:
         raise SourceError(
-            "The name of {path} does not show its format. Give {format=}: {formats}.",
-            path=str(formats[None]),
-            formats=", ".join(FORMATS),
+            f"The name of {formats[None]!s} does not show its format. Give "
+            f"`format`: {', '.join(FORMATS)}."
         )
     if len(formats) > 1:
         two = " and ".join(formats[format] for format in sorted(map(str, formats))[:2])

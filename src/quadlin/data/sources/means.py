@@ -8,7 +8,6 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.columns import fill_for
 from quadlin.data.columns.errors import ReadOnceError, SourceError
 from quadlin.data.sources.feeds import Feed
@@ -63,12 +62,7 @@ class Means:
         """Return what fills each column, by name (see `fill_for`); refuse one without values."""
         if not (self.count > 0).all():
             empty = names[int((self.count <= 0).argmax())]
-            raise SourceError(
-                "{title}: column {name!r} has no values. {leave_out}",
-                title=title,
-                name=empty,
-                leave_out=leave_out(empty),
-            )
+            raise SourceError(f"{title}: column {empty!r} has no values. {leave_out(empty)}")
         means = zip((self.total / self.count).tolist(), self.low < self.high, strict=True)
         fills = [fill_for(mean, bool(varies), self.dtype) for mean, varies in means]
         return dict(zip(names, fills, strict=True))
@@ -98,11 +92,10 @@ def emptied(X: Any, fill: Mapping[str, float], names: Sequence[str]) -> Any:
     return np.where(same & ~same.all(axis=0), np.nan, X)
 
 
-def means_unknown(title: str) -> Message:
+def means_unknown(title: str) -> str:
     """Return a message that rows which can be read only once cannot be filled with means."""
-    return Message(
-        "{title} can be read only once, but {missing=mean} needs the means first. {python}se "
-        "{missing=drop}, or save the rows to a file first.",
-        title=title,
-        python=Phrase("Give fill={column: value}, u", "U"),
+    return (
+        f'{title} can be read only once, but missing="mean" needs the means '
+        'first. Give fill={column: value}, use missing="drop", or save the rows '
+        "to a file first."
     )

@@ -10,13 +10,12 @@ from scipy.sparse import issparse
 
 from quadlin.core.arrays import namespace
 from quadlin.core.chunks import Chunk
-from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.columns import missing_in, values_of
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.columns.level_codes import Unseen
 from quadlin.data.sources.feeds import Piece
 
-REMEDY = Message("Use {missing=drop} or {missing=mean}, or fill it beforehand.")
+REMEDY = 'Use missing="drop" or missing="mean", or fill it beforehand.'
 
 
 @dataclass
@@ -63,13 +62,18 @@ class UncheckedRows:
                 raise SourceError(f"{subject} is infinite or too large for {kind} in {where}.")
             if missing == "error" or (missing == "mean" and role == "weight"):
                 raise SourceError(
-                    "{subject} is missing in {where}. Use {missing=drop}{mean}, or remove such "
-                    "rows beforehand.",
-                    subject=subject,
-                    where=self.piece.where(int(absent.argmax())),
-                    mean=Message(" or {missing=mean}, which leaves out rows without a target")
-                    if role == "target"
-                    else "",
+                    (
+                        '{subject} is missing in {where}. Use missing="drop"{mean}, or remove '
+                        "such rows beforehand."
+                    ).format(
+                        subject=subject,
+                        where=self.piece.where(int(absent.argmax())),
+                        mean=(
+                            ' or missing="mean", which leaves out rows without a target'
+                            if role == "target"
+                            else ""
+                        ),
+                    )
                 )
             bad = absent if bad is None else bad | absent
         if self.weight is not None and (self.weight < 0).any():
@@ -99,9 +103,8 @@ def settled(rows: UncheckedRows, reader: Any, names: Sequence[str]) -> Chunk:
         rows = replace(rows, X=filled(rows.X, reader.fill or {}, names))
         if spot := _first_entry(rows.X, np.isnan):
             raise SourceError(
-                "Column {name!r} has no values, so it has no mean. {leave_out}",
-                name=names[spot[1]],
-                leave_out=leave_out(names[spot[1]]),
+                f"Column {names[spot[1]]!r} has no values, so it has no mean. "
+                f"{leave_out(names[spot[1]])}"
             )
     return Chunk(rows.X, rows.y, rows.weight)
 
@@ -140,10 +143,9 @@ def refuse_infinite_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
         )
 
 
-def leave_out(name: Any) -> Message:
+def leave_out(name: Any) -> str:
     """Return the advice to leave out a column."""
-    option = Message("Leave it out with {exclude=}.", exclude=[str(name)])
-    return Message("{advice}", advice=Phrase("Leave it out.", option))
+    return "Leave it out."
 
 
 def empty_columns(piece: Piece, reader: Any) -> list[str]:
@@ -161,12 +163,9 @@ def _refuse_missing_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
     spot = _first_entry(rows.X, np.isnan)
     if spot and not issparse(rows.X) and len(rows.X) > 1 and np.isnan(rows.X[:, spot[1]]).all():
         raise SourceError(
-            "Column {name!r} is empty: it has no value in the {count:,} rows from {where} on. "
-            "{leave_out}",
-            name=names[spot[1]],
-            count=len(rows.X),
-            where=rows.piece.where(0),
-            leave_out=leave_out(names[spot[1]]),
+            f"Column {names[spot[1]]!r} is empty: it has no value in the "
+            f"{len(rows.X):,} rows from {rows.piece.where(0)} on. "
+            f"{leave_out(names[spot[1]])}"
         )
     if spot:
         refuse_missing(names[spot[1]], rows.piece, spot[0])
@@ -175,10 +174,8 @@ def _refuse_missing_entry(rows: UncheckedRows, names: Sequence[str]) -> None:
 def refuse_missing(name: Any, piece: Piece, row: int) -> NoReturn:
     """Refuse a column with a missing value."""
     raise SourceError(
-        "Column {name!r} contains NaN (a missing value), first in {where}. {remedy}",
-        name=str(name),
-        where=piece.where(row),
-        remedy=REMEDY,
+        f"Column {str(name)!r} contains NaN (a missing value), first in "
+        f"{piece.where(row)}. {REMEDY}"
     )
 
 

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quadlin.core.messages import Message, Option
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError
-from quadlin.data.sources.csv_text import REMEMBERED, Dialect
+from quadlin.data.sources.csv_text import Dialect
 
 
 @dataclass(frozen=True)
@@ -53,22 +52,14 @@ class OpenOptions:
         lists = ("keep", "categorical_features", "multi_hot", "exclude")
         given |= {name: bool(getattr(self, name)) for name in lists}
         for name in [name for name, is_given in given.items() if is_given]:
-            raise SourceError(
-                "{title} has no named columns: {option} is for tables only.",
-                title=title,
-                option=Option(name),
-            )
+            raise SourceError(f"{title} has no named columns: `{name}` is for tables only.")
 
     def no_csv(self, title: str) -> None:
         """Refuse options that only make sense for CSV."""
         if self.dialect != Dialect():
             raise SourceError(
-                Message(
-                    "{title} is not CSV: {delimiter}, {decimal}, {thousands}, {encoding}, {header} "
-                    "and {na} are for CSV only.",
-                    title=title,
-                    **{name: Option(name) for name in (*REMEMBERED, "encoding")},
-                )
+                f"{title} is not CSV: `delimiter`, `decimal`, `thousands`, `encoding`, `header` "
+                "and `na` are for CSV only."
             )
 
     def written(self, format: str) -> Dialect:

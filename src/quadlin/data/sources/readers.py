@@ -237,11 +237,8 @@ def _numeric_columns(frame: nw.DataFrame[Any], piece: Piece) -> Callable[[Any], 
             )
         except Exception as error:  # each library raises other errors
             raise SourceError(
-                "Column {name!r}, from {where} on, does not hold numbers: {error} Convert it, "
-                "or leave it out of {columns=}.",
-                name=str(name),
-                where=piece.where(0),
-                error=first_line(error),
+                f"Column {str(name)!r}, from {piece.where(0)} on, does not hold numbers: "
+                f"{first_line(error)} Convert it, or leave it out of `columns`."
             ) from None
 
     return values

@@ -8,7 +8,6 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.columns import number_dtype
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import ReadOnceError, SourceError, first_line
@@ -175,28 +174,24 @@ def _learn(learner: LevelLearner, frame: nw.DataFrame[Any]) -> None:
         raise
     except Exception as error:  # bytes that are not text; each library raises other errors
         raise SourceError(
-            "The levels of {names} cannot be read: {error} Leave the column out of {columns=}, "
-            "or write it as UTF-8.",
-            names=shortened(learner.seen),
-            error=first_line(error),
+            f"The levels of {shortened(learner.seen)} cannot be read: "
+            f"{first_line(error)} Leave the column out of `columns`, or write it as "
+            "UTF-8."
         ) from None
 
 
 def _cannot_walk_twice(reader: TableReader, title: str, labels: bool, levels: bool) -> str:
     if labels:
-        return Message(
-            "{title} can be read only once, but the labels of the target must be known "
-            "beforehand. {python}ave the rows to a file first.",
-            title=title,
-            python=Phrase("Give them as labels=[...], or s", "S"),
+        return (
+            f"{title} can be read only once, but the labels of the target must be "
+            "known beforehand. Give them as labels=[...], or save the rows to a file "
+            "first."
         )
     if levels:
-        return Message(
-            "{title} can be read only once, but the levels of its text columns ({names}) must be "
-            "known beforehand. {python}eave the columns out of {columns=}, or save the rows to a "
-            "file first.",
-            title=title,
-            names=shortened(sorted(reader.text, key=str)),
-            python=Phrase("Give them as levels={column: [...]} or encoder=, l", "L"),
+        return (
+            f"{title} can be read only once, but the levels of its text columns "
+            f"({shortened(sorted(reader.text, key=str))}) must be known beforehand. "
+            "Give them as levels={column: [...]} or encoder=, leave the columns out "
+            "of `columns`, or save the rows to a file first."
         )
     return means_unknown(title)

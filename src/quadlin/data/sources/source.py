@@ -228,19 +228,21 @@ class Source(RowSource):
             empty = [] if first is None else empty_columns(first, self.reader)
             if empty:
                 raise SourceError(
-                    "{title}: {names} {are} empty, so all {dropped} rows have missing values "
-                    "and were dropped. Leave empty columns out with {exclude=}.",
-                    title=self.feed.title,
-                    names=shortened(empty),
-                    are="is" if len(empty) == 1 else "are",
-                    dropped=self.dropped,
-                    exclude=empty,
+                    (
+                        "{title}: {names} {are} empty, so all {dropped} rows have missing values "
+                        "and were dropped. Leave empty columns out with exclude={exclude!r}."
+                    ).format(
+                        title=self.feed.title,
+                        names=shortened(empty),
+                        are="is" if len(empty) == 1 else "are",
+                        dropped=self.dropped,
+                        exclude=empty,
+                    )
                 )
             raise SourceError(
-                "{title}: all {dropped} rows have missing values and were dropped. Use "
-                "{missing=mean}, or leave the incomplete columns out of {columns=}.",
-                title=self.feed.title,
-                dropped=self.dropped,
+                f"{self.feed.title}: all {self.dropped} rows have missing values and were "
+                'dropped. Use missing="mean", or leave the incomplete columns out of '
+                "`columns`."
             )
         raise SourceError(f"{self.feed.title} holds no rows. At least one is needed.")
 

@@ -108,15 +108,12 @@ def placed(X: csr_array, width: int | None, base: int, path: str) -> csr_array:
     indices = X.indices - base
     if X.nnz and indices.min() < 0:
         raise SourceError(
-            "{path} has an index 0, but its indices start at 1. Use {zero_based=True}.", path=path
+            f"{path} has an index 0, but its indices start at 1. Use zero_based=True."
         )
     if X.nnz and width is not None and indices.max() >= width:
         raise SourceError(
-            "{path} has index {index}, but there are {width} features. Raise {n_features=}, or "
-            "check the file.",
-            path=path,
-            index=int(indices.max()) + base,
-            width=width,
+            f"{path} has index {int(indices.max()) + base}, but there are {width} "
+            "features. Raise `n_features`, or check the file."
         )
     kind = np.int32 if max(width or X.shape[1], X.nnz) < np.iinfo(np.int32).max else np.int64
     parts = X.data, indices.astype(kind), X.indptr.astype(kind)

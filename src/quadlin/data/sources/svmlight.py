@@ -131,9 +131,8 @@ def open_line_stream(
 
     if n_features is None or zero_based == "auto":
         raise SourceError(
-            "A {kind} stream can be read only once. Give {n_features=} and {zero_based=True} or "
-            "{zero_based=False}, or save the stream to a file.",
-            kind=format,
+            f"A {format} stream can be read only once. Give `n_features` and "
+            "zero_based=True or zero_based=False, or save the stream to a file."
         )
     base, width = 0 if zero_based else 1, int(n_features)
 
@@ -191,18 +190,13 @@ class _Scan:
         if not rows:
             raise SourceError(f"{feed.title} holds no rows. At least one is needed.")
         if self.least is None and n_features is None:
-            raise SourceError(
-                "{title} has no entries, so no features. Give {n_features=}.", title=feed.title
-            )
+            raise SourceError(f"{feed.title} has no entries, so no features. Give `n_features`.")
         base = self._base(feed.title, n_features, zero_based)
         width = self.most + 1 - base if n_features is None else int(n_features)
         if width > MOST and n_features is None:
             raise SourceError(
-                "{title}: index {most} would make a model of {width:,} features. Check that "
-                "line, or give {n_features=} if this is intended.",
-                title=feed.title,
-                most=self.most,
-                width=width,
+                f"{feed.title}: index {self.most} would make a model of {width:,} "
+                "features. Check that line, or give `n_features` if this is intended."
             )
         packed = any(span.file.path.endswith(tuple(OPENERS)) for span in feed.spans)
         # A compressed file cannot be read from the middle.
@@ -233,12 +227,8 @@ class _Scan:
         """Refuse indices that may start at 0 or at 1: a wrong guess would shift the features."""
         if self.least is not None and self.most < width:
             raise SourceError(
-                "{title}: the indices {least} to {most} of {width} features may start at 0 or "
-                "at 1. Give {zero_based=True} or {zero_based=False}.",
-                title=title,
-                least=self.least,
-                most=self.most,
-                width=width,
+                f"{title}: the indices {self.least} to {self.most} of {width} features "
+                "may start at 0 or at 1. Give zero_based=True or zero_based=False."
             )
 
     def _files(self) -> list[Span]:

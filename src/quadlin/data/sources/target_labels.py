@@ -6,7 +6,6 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.columns.errors import SourceError
 from quadlin.data.columns.level_codes import written_numbers
 from quadlin.data.columns.numbers_as_text import is_number
@@ -14,10 +13,7 @@ from quadlin.data.sources.feeds import Piece
 
 MANY_LABELS = 1000  # text with more distinct values is refused, even if the user asks for labels
 MOST_UNASKED, FEW = 50, 10  # most labels without being asked, and a number that is always accepted
-AS_CLASSES = Message(
-    " If each value is a class, give {classes}.",
-    classes=Phrase('labels="learn"', Option("classify", True)),
-)
+AS_CLASSES = ' If each value is a class, give labels="learn".'
 
 
 @dataclass
@@ -63,32 +59,40 @@ class LabelLearner:
         if (many or not self.asked) and self.word is not None and 2 * self.numbers > self.rows:
             cell, where = self.word
             raise SourceError(
-                "{title}: the target {target!r} holds numbers in {numbers:,} of {rows:,} rows, but "
-                "{cell!r} in {where}. Correct that cell, or empty it and give {missing=drop}."
-                "{classes}",
-                title=self.title,
-                target=str(self.target),
-                numbers=self.numbers,
-                rows=self.rows,
-                cell=cell,
-                where=where,
-                classes="" if many else AS_CLASSES,
+                (
+                    "{title}: the target {target!r} holds numbers in {numbers:,} of {rows:,} "
+                    "rows, but {cell!r} in {where}. Correct that cell, or empty it and give "
+                    'missing="drop".{classes}'
+                ).format(
+                    title=self.title,
+                    target=str(self.target),
+                    numbers=self.numbers,
+                    rows=self.rows,
+                    cell=cell,
+                    where=where,
+                    classes="" if many else AS_CLASSES,
+                )
             )
         most = min(MOST_UNASKED, max(self.rows, 2 * FEW) // 2)
         if many or (not self.asked and len(self.seen) > most):
             numbers = all(map(is_number, self.seen))
             raise SourceError(
-                "{title}: the target {target!r} is {kind}, with {count} different values{rows}, "
-                "such as {first!r}. {advice}.{classes}",
-                title=self.title,
-                target=str(self.target),
-                kind="numbers as text" if numbers else "text",
-                count=f"more than {MANY_LABELS:,}" if many else f"{len(self.seen):,}",
-                rows="" if many else f" in {self.rows:,} rows",
-                first=min(self.seen),
-                advice="Convert it to numbers"
-                if numbers
-                else "Choose a column of fewer labels, or of numbers",
-                classes="" if many else AS_CLASSES,
+                (
+                    "{title}: the target {target!r} is {kind}, with {count} different "
+                    "values{rows}, such as {first!r}. {advice}.{classes}"
+                ).format(
+                    title=self.title,
+                    target=str(self.target),
+                    kind="numbers as text" if numbers else "text",
+                    count=f"more than {MANY_LABELS:,}" if many else f"{len(self.seen):,}",
+                    rows="" if many else f" in {self.rows:,} rows",
+                    first=min(self.seen),
+                    advice=(
+                        "Convert it to numbers"
+                        if numbers
+                        else "Choose a column of fewer labels, or of numbers"
+                    ),
+                    classes="" if many else AS_CLASSES,
+                )
             )
         return tuple(sorted(self.seen))

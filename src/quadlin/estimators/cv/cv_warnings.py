@@ -6,7 +6,7 @@ from math import sqrt
 import numpy as np
 from sklearn.model_selection import KFold
 
-from quadlin.core.messages import Message, Phrase, warn
+from quadlin.core.messages import warn
 from quadlin.estimators.cv.cv_folds import mean_square
 from quadlin.estimators.cv.cv_scores import CVScores
 from quadlin.estimators.cv.splitting import neighbours_are_alike
@@ -32,19 +32,13 @@ def warn_of_heavy_rows(scores: CVScores, point: Point, robust: bool) -> None:
     rows = ", ".join(str(i) for i in sorted(index[top[:count]].tolist()))
     advice: str = "Check their features and targets."
     if not robust:
-        advice = Message("Check their features and targets, or use {loss=huber}.")
+        advice = 'Check their features and targets, or use loss="huber".'
     plural = "Row" if count == 1 else "Rows"
     carry = "carries" if count == 1 else "carry"
     warn(
-        Message(
-            "{plural} {rows} (counted from 0) {carry} {share:.0%} of the squared error on rows "
-            "held out, so the choice of rank and penalties depends on them. {advice}",
-            plural=plural,
-            rows=rows,
-            carry=carry,
-            share=float(shares[count - 1]),
-            advice=advice,
-        )
+        f"{plural} {rows} (counted from 0) {carry} {float(shares[count - 1]):.0%} "
+        "of the squared error on rows held out, so the choice of rank and "
+        f"penalties depends on them. {advice}"
     )
 
 
@@ -63,18 +57,12 @@ def warn_of_order(scores: CVScores, point: Point) -> None:
     ratio = max(float(np.mean(blocks)), 1e-300) / max(float(np.mean(shuffled)), 1e-300)
     if abs(gap) > ERRORS * noise and max(ratio, 1 / ratio) > CLEAR:
         warn(
-            Message(
-                "The order of the rows matters: the mean squared error is {shuffled:.3g} on "
-                "shuffled folds and {blocks:.3g} on blocks of consecutive rows. The first says "
-                "how well rows like these are predicted, the second how well later rows or new "
-                "groups are. {advice}",
-                shuffled=float(np.mean(shuffled)),
-                blocks=float(np.mean(blocks)),
-                advice=Phrase(
-                    "If that is what you need, pass `groups` to fit, or set cv=TimeSeriesSplit().",
-                    "Folds by groups or by time are available in Python.",
-                ),
-            )
+            "The order of the rows matters: the mean squared error is "
+            f"{float(np.mean(shuffled)):.3g} on shuffled folds and "
+            f"{float(np.mean(blocks)):.3g} on blocks of consecutive rows. The first "
+            "says how well rows like these are predicted, the second how well later "
+            "rows or new groups are. If that is what you need, pass `groups` to fit, "
+            "or set cv=TimeSeriesSplit()."
         )
 
 
@@ -87,9 +75,11 @@ def warn_of_edge(point: Point, alphas: Sequence[Alpha]) -> None:
         ends = {tried[0]: "smallest", tried[-1]: "largest"}
         if len(tried) > 2 and best[i] in ends and best[i] > 0:
             warn(
-                Message(
-                    "The best penalty, {alpha:g}, is the {end} of {alphas=}: a better one may lie "
-                    "beyond. Add {more} ones, or leave {alphas=} out to search for the best.",
+                (
+                    "The best penalty, {alpha:g}, is the {end} of `alphas`: a better one may "
+                    "lie beyond. Add {more} ones, or leave `alphas` out to search for the "
+                    "best."
+                ).format(
                     alpha=best[i],
                     end=ends[best[i]],
                     more="smaller" if best[i] == tried[0] else "larger",

@@ -8,7 +8,7 @@ import numpy as np
 
 from quadlin.core.arrays import is_numpy
 from quadlin.core.chunks import MemorySource
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import warn
 from quadlin.data import Source, is_dask
 from quadlin.data.columns.grown_levels import joint, places, with_levels_of
 from quadlin.estimators.regression.fitted import Fitted
@@ -18,12 +18,13 @@ from quadlin.solve.fields.variational import AUTO_RANK
 from quadlin.stream.field_stream import FieldStream
 from quadlin.stream.stream import FIRST_ROWS, Stream
 
-NOT_FIELDS = Message(
-    "{draws=} needs rows that fit into memory (1 GB of numbers), with at least two one-hot fields "
-    "(columns of categories), whose levels determine all other columns. Give only such columns, or "
-    "leave {draws=} out."
+NOT_FIELDS = (
+    "`draws` needs rows that fit into memory (1 GB of numbers), with at "
+    "least two one-hot fields (columns of categories), whose levels "
+    "determine all other columns. Give only such columns, or leave `draws` "
+    "out."
 )
-NOT_A_STREAM = Message("{draws=} needs rows in memory: use `fit`, or leave {draws=} out.")
+NOT_A_STREAM = "`draws` needs rows in memory: use `fit`, or leave `draws` out."
 
 NO_MORE_ROWS = (
     "partial_fit cannot continue from this machine: `fit` learned the distribution of each level "
@@ -32,10 +33,11 @@ NO_MORE_ROWS = (
 )
 NUMBERS = 8  # (k + 1)×(k + 1) matrices per level that inference holds at a time, at most
 BYTES = 8
-NO_ROOM = Message(
-    "{max_memory=} has no room for a batch of rows of categories, so partial_fit learns them by "
-    "least squares without a penalty, which predicts worse where levels, such as users and items, "
-    "have few rows. Raise {max_memory=} if you can."
+NO_ROOM = (
+    "`max_memory` has no room for a batch of rows of categories, so "
+    "partial_fit learns them by least squares without a penalty, which "
+    "predicts worse where levels, such as users and items, have few rows. "
+    "Raise `max_memory` if you can."
 )
 
 
@@ -87,7 +89,7 @@ def has_posterior(estimator: Any) -> bool:
     """Tell whether the options leave penalties to be learned, and ask for no other model."""
     labels = estimator.loss == "logistic"  # whose standard errors are those of Newton's optimum
     learns = is_auto(estimator.alpha) and not (labels and estimator.uncertainty)
-    wrong = [option.name for option in _contradictions(estimator)]
+    wrong = [option.partition("=")[0] for option in _contradictions(estimator)]
     # Huber's loss reweights the rows of a posterior, which then has no standard errors.
     reweighted = estimator.loss == "huber" and not estimator.uncertainty
     return learns and wrong == (["loss"] if reweighted else [])
@@ -96,20 +98,17 @@ def has_posterior(estimator: Any) -> bool:
 def _warn_of_another_model(estimator: Any, fields: Sequence[np.ndarray]) -> None:
     """Warn where an option alone keeps rows of several fields from being fitted by a posterior."""
     asked = [
-        (Option("psd", True), estimator.psd),
-        (Option("loss", "huber"), estimator.loss == "huber"),
-        (Option("uncertainty", True), estimator.loss == "logistic" and estimator.uncertainty),
+        ("psd=True", estimator.psd),
+        ('loss="huber"', estimator.loss == "huber"),
+        ("uncertainty=True", estimator.loss == "logistic" and estimator.uncertainty),
     ]
     wrong = [option for option, given in asked if given]
     if wrong and is_auto(estimator.alpha) and len(fields) > 1 and not is_asked_for(estimator.pairs):
         warn(
-            Message(
-                "{option} asks for another model than the posterior of each level, so rank and "
-                "penalties are chosen by least squares, which takes longer and predicts worse "
-                "where levels, such as users and items, have few rows. Leave it out, or compare "
-                "both on rows that were held out.",
-                option=wrong[0],
-            )
+            f"{wrong[0]} asks for another model than the posterior of each level, so "
+            "rank and penalties are chosen by least squares, which takes longer and "
+            "predicts worse where levels, such as users and items, have few rows. "
+            "Leave it out, or compare both on rows that were held out."
         )
 
 
@@ -117,29 +116,25 @@ def _check_draws(estimator: Any) -> None:
     """Refuse draws that cannot be taken, and options that they cannot be combined with."""
     draws = estimator.draws
     if not is_whole(draws, 2):
-        raise ValueError(Message("{draws=} must be None or a whole number ≥ 2.", draws=draws))
+        raise ValueError(f"draws={draws!r} must be None or a whole number ≥ 2.")
     wrong = _contradictions(estimator)
     if estimator.uncertainty:
-        wrong.append(Option("uncertainty", True))
+        wrong.append("uncertainty=True")
     if not is_auto(estimator.alpha):
-        wrong.append(Option("alpha", estimator.alpha))
+        wrong.append(f"alpha={estimator.alpha!r}")
     if wrong:
-        raise ValueError(
-            Message(
-                "{draws=} cannot be combined with {other}. Leave one of them out.", other=wrong[0]
-            )
-        )
+        raise ValueError(f"`draws` cannot be combined with {wrong[0]}. Leave one of them out.")
 
 
-def _contradictions(estimator: Any) -> list[Option]:
+def _contradictions(estimator: Any) -> list[str]:
     """Return the options that ask for another model than the one that has a posterior here."""
     asked = [
-        (Option("loss", estimator.loss), estimator.loss in ("huber", "poisson")),
-        (Option("psd", True), estimator.psd),
-        (Option("fit_linear", False), not estimator.fit_linear),
-        (Option("fit_intercept", False), not estimator.fit_intercept),
-        (Option("polish", False), not estimator.polish),
-        (Option("pairs", estimator.pairs), is_asked_for(estimator.pairs)),  # perhaps a list
+        (f"loss={estimator.loss!r}", estimator.loss in ("huber", "poisson")),
+        ("psd=True", estimator.psd),
+        ("fit_linear=False", not estimator.fit_linear),
+        ("fit_intercept=False", not estimator.fit_intercept),
+        ("polish=False", not estimator.polish),
+        (f"pairs={estimator.pairs!r}", is_asked_for(estimator.pairs)),  # perhaps a list
     ]
     return [option for option, wrong in asked if wrong]
 

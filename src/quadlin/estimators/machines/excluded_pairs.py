@@ -6,13 +6,12 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.core.messages import Message, Phrase
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.label_sets import LabelSets
 from quadlin.data.columns.level_codes import label_of
 from quadlin.data.columns.names import shortened
 
-SIDES = (Phrase("user_rows", "the table of users"), Phrase("item_rows", "the table of items"))
+SIDES = ("user_rows", "item_rows")
 Frame = nw.DataFrame[Any]
 
 
@@ -36,13 +35,8 @@ def matches(
         common = [name for name in frame.columns if name in pairs.columns]
         if not common:
             raise ValueError(
-                Message(
-                    "{exclude=} has no column in common with {side}: it has {names}, and {side} "
-                    "{others}.",
-                    side=side,
-                    names=shortened(pairs.columns),
-                    others=shortened(frame.columns),
-                )
+                f"`exclude` has no column in common with {side}: it has "
+                f"{shortened(pairs.columns)}, and {side} {shortened(frame.columns)}."
             )
         ids = _ids(frame, common, encoder)
         at: dict[tuple[str, ...], list[int]] = {}

@@ -8,7 +8,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import probability
-from quadlin.core.messages import Message
 from quadlin.data.columns.level_codes import label_of
 from quadlin.data.columns.names import position_of
 from quadlin.estimators.machines.two_tables import TwoTables
@@ -83,7 +82,7 @@ class Recommending:
         """Return the n items with the highest scores for each user."""
         check_is_fitted(self)
         if not is_whole(n, 1):
-            raise ValueError(Message("{n=} must be a whole number ≥ 1.", n=n))
+            raise ValueError(f"n={n!r} must be a whole number ≥ 1.")
         fitted = self._one_fitted()
         fill = fitted.fill if self.missing == "mean" else None
         if self._told is None or self._told[0] is not fitted:
@@ -242,23 +241,13 @@ def _ranked_by(classes: list[Any], label: Any) -> _Ranked:
     if label is None:
         if any(isinstance(each, str) for each in classes):
             raise ValueError(
-                Message(
-                    "The classes are {first!r} and {second!r}: name the one whose probability "
-                    "ranks the items, such as {label=}.",
-                    first=classes[0],
-                    second=classes[1],
-                    label=classes[0],
-                )
+                f"The classes are {classes[0]!r} and {classes[1]!r}: name the one whose "
+                f"probability ranks the items, such as label={classes[0]!r}."
             )
         return _Ranked(False, "probability")
     places = [i for i, each in enumerate(classes) if label_of(each) == label_of(label)]
     if not places:
         raise ValueError(
-            Message(
-                "{label=} is not a class; there are {first!r} and {second!r}.",
-                label=label,
-                first=classes[0],
-                second=classes[1],
-            )
+            f"label={label!r} is not a class; there are {classes[0]!r} and {classes[1]!r}."
         )
     return _Ranked(places[0] == 0, f"probability={classes[places[0]]}")

@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 from sklearn.utils import check_array
 
 from quadlin.core.arrays import refuse_broken_sparse
-from quadlin.core.messages import Message, warn
+from quadlin.core.messages import warn
 from quadlin.data.columns.columns import check_frame
 from quadlin.data.columns.names import shortened
 from quadlin.data.sources.missing import filled
@@ -46,7 +46,7 @@ class TwoTables:
         self.frames: tuple[Frame, Frame] | None = None  # None for arrays
         for rows, side in zip((user_rows, item_rows), SIDES, strict=True):
             if hasattr(rows, "shape") and not rows.shape[0]:
-                raise ValueError(Message("{side} has no rows. Give at least one.", side=side))
+                raise ValueError(f"{side} has no rows. Give at least one.")
         self.item_of: np.ndarray | None = None  # of each row of items, where some repeat others
         if users is not None and items is not None:
             self.frames, self.item_of = _with_distinct_items(users, items, fitted.columns.inputs)
@@ -77,27 +77,16 @@ class TwoTables:
             )
         if gone := [name for name in inputs if name not in (*used[0], *used[1])]:
             raise ValueError(
-                Message(
-                    "The model was fitted to {gone} as well, but neither {users} nor {items} has "
-                    "such a column; they have {of_users} and {of_items}. Give tables that together "
-                    "have the columns of the model.",
-                    gone=shortened(gone, 5),
-                    users=SIDES[0],
-                    items=SIDES[1],
-                    of_users=shortened(named[0]),
-                    of_items=shortened(named[1]),
-                )
+                f"The model was fitted to {shortened(gone, 5)} as well, but neither "
+                f"{SIDES[0]} nor {SIDES[1]} has such a column; they have "
+                f"{shortened(named[0])} and {shortened(named[1])}. Give tables that "
+                "together have the columns of the model."
             )
         for names, chosen, side in zip(named, used, SIDES, strict=True):
             if not chosen:
                 raise ValueError(
-                    Message(
-                        "{side} has none of the columns that the model was fitted to: it has "
-                        "{names}, and the model {inputs}.",
-                        side=side,
-                        names=shortened(names),
-                        inputs=shortened(inputs),
-                    )
+                    f"{side} has none of the columns that the model was fitted to: it has "
+                    f"{shortened(names)}, and the model {shortened(inputs)}."
                 )
         _warn_if_swapped(*used)
         users, items = zip(frames, used, strict=True)
@@ -214,15 +203,10 @@ def _warn_if_swapped(users: Sequence[str], items: Sequence[str]) -> None:
     people = [name for name in items if PEOPLE.search(name)]
     if people and not any(PEOPLE.search(name) for name in users):
         warn(
-            Message(
-                "{items} has the column {name!r}, and {users} has {others}: the result lists the "
-                "best rows of the former for each row of the latter. If the tables are swapped, "
-                "give that of the users first.",
-                items=SIDES[1],
-                name=people[0],
-                users=SIDES[0],
-                others=shortened(users),
-            )
+            f"{SIDES[1]} has the column {people[0]!r}, and {SIDES[0]} has "
+            f"{shortened(users)}: the result lists the best rows of the former for "
+            "each row of the latter. If the tables are swapped, give that of the "
+            "users first."
         )
 
 

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import unflagged
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import blas_between_sums
-from quadlin.core.messages import Message, warn
+from quadlin.core.messages import warn
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.columns.column_roles import ColumnRoles, code_advice, ratings_advice
@@ -61,7 +61,7 @@ def raise_or_warn(estimator: Any, status: Status, *expected: Status) -> None:
         raise KeyboardInterrupt(status.value)
     if status is not Status.converged and status not in expected:
         advice = status_advice(status, estimator.get_params(deep=False))
-        text = Message("{status}: {advice}", status=status.name, advice=advice)
+        text = f"{status.name}: {advice}"
         warn(text, ConvergenceWarning)
 
 
@@ -225,8 +225,8 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         text = diagnosis(state, ended, n_rows, effective, *columns, options, findings, *how)
         if roles.ids and self.machine is not None:
             advice = ratings_advice(roles, self.machine, given_names(roles.codes, fitted.columns))
-            return Message.joined([text, Message("columns: {advice}", advice=advice)], "\n")
-        return Message.joined([text, *map(code_advice, roles.codes)], "\n")
+            return "\n".join([text, f"columns: {advice}"])
+        return "\n".join([text, *map(code_advice, roles.codes)])
 
     def _journaled(
         self, path: Any, source: MemorySource | Source, columns: Columns, warm: FitState | None

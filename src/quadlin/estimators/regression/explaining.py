@@ -7,7 +7,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from quadlin.core.messages import Message, each_warning_once
+from quadlin.core.messages import each_warning_once
 from quadlin.estimators.regression.attributes import FittedAttributes
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.rows.columns import chunks_to_predict
@@ -167,9 +167,7 @@ class Explaining(FittedAttributes):
             )
         whole = isinstance(pairs, Integral) and pairs >= 0
         if not whole:
-            raise ValueError(
-                Message("{pairs=} must be True, False or a whole number ≥ 0.", pairs=pairs)
-            )
+            raise ValueError(f"pairs={pairs!r} must be True, False or a whole number ≥ 0.")
         model = self.decomposition(reference)
         asked = bool(pairs) if isinstance(pairs, bool) else int(pairs)
         index = getattr(X, "index", None) if hasattr(X, "columns") else None

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.core.messages import Message, Phrase, warn
+from quadlin.core.messages import warn
 from quadlin.core.moments import Moments
 from quadlin.data import Source, is_dask
 from quadlin.data.opening.dask_collections import lazily, lazily_with_std
@@ -111,16 +111,17 @@ class Predicting(Explaining):
         bounds = self.fitted_.trust.predictions
         if count and bounds is not None:
             warn(
-                Message(
-                    "{count} {predictions} far outside the training targets and {were} limited to "
-                    "[{low:.4g}, {high:.4g}]. {A_model} fitted with {extrapolation=free} predicts "
-                    "them without limits.",
-                    A_model=A_MODEL,
+                (
+                    "{count} {predictions} far outside the training targets and {were} "
+                    "limited to [{low:.4g}, {high:.4g}]. {A_model} fitted with "
+                    'extrapolation="free" predicts them without limits.'
+                ).format(
                     count=count,
                     predictions="prediction lies" if count == 1 else "predictions lie",
                     were="was" if count == 1 else "were",
                     low=bounds[0],
                     high=bounds[1],
+                    A_model=A_MODEL,
                 )
             )
 
@@ -181,18 +182,15 @@ def _warn_outside(count: int) -> None:
     """Warn of rows that lie far outside the training rows, if there are any."""
     if count:
         warn(
-            Message(
-                "{count} {rows} far outside the range of the training rows; predict limits their "
-                "features. {A_model} fitted with {extrapolation=free} predicts them without "
-                "limits.",
-                A_model=A_MODEL,
-                count=count,
-                rows="row lies" if count == 1 else "rows lie",
-            )
+            (
+                "{count} {rows} far outside the range of the training rows; predict "
+                'limits their features. {A_model} fitted with extrapolation="free" '
+                "predicts them without limits."
+            ).format(count=count, rows="row lies" if count == 1 else "rows lie", A_model=A_MODEL)
         )
 
 
-A_MODEL = Phrase("`extrapolates` shows which rows, and a model", "A model")
+A_MODEL = "`extrapolates` shows which rows, and a model"
 NO_WEIGHT = "All weights are zero, so there is no row to score."
 
 

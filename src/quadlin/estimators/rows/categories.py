@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.core.messages import Message, Phrase, warn
+from quadlin.core.messages import warn
 from quadlin.data import Source
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.label_sets import separators_of
@@ -143,13 +143,13 @@ def warn_unseen(unseen: Unseen, learns: bool = False) -> None:
     if unseen.all_new:
         name = min(unseen.all_new)
         sentences.append(f"No value of {name!r} occurred in fit: are they written differently?")
-    advice = Phrase(
+    advice = (
         " To learn them from a stream, name all levels when it begins: partial_fit("
         "open_source(frame, target=..., levels={column: [...]})), and open later rows with "
         "encoder=model.encoder_."
     )
     text = " ".join(sentences)
-    warn(Message("{text}{advice}", text=text, advice=advice if learns and len(unseen) else ""))
+    warn("{text}{advice}".format(text=text, advice=advice if learns and len(unseen) else ""))
 
 
 def _counted(rows: Mapping[str, int]) -> str:

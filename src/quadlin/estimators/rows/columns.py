@@ -12,7 +12,6 @@ from sklearn.utils import check_array, check_X_y
 
 from quadlin.core.arrays import Array, canonical, moved
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.messages import Message
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask, open_source
@@ -41,7 +40,7 @@ from quadlin.estimators.rows.validation import (
 )
 from quadlin.explain.diagnosis import listed
 
-NO_TARGET = Message("The source has no target. Open it with {target=}.")
+NO_TARGET = "The source has no target. Open it with `target`."
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 
 from quadlin.core.arrays import is_numpy, to_numpy
 from quadlin.core.chunks import MemorySource
-from quadlin.core.messages import Message, warn
+from quadlin.core.messages import warn
 from quadlin.core.moments import Survey, Tally
 from quadlin.core.rows import Rows
 from quadlin.data.columns.column_roles import (
@@ -101,12 +101,9 @@ def warn_of_target(surveyed: Survey, options: Options) -> None:
         warn(f"The target is {mean:.4g} in every row, so the model is constant.")
     if options.psd and not (options.fit_linear or options.fit_intercept) and mean < 0:
         warn(
-            Message(
-                "The targets are negative on average ({mean:.4g}), but the model predicts no "
-                "negative numbers with {psd=True} and neither a linear term nor an intercept. "
-                "Leave out {psd=True}, or change the sign of the targets.",
-                mean=mean,
-            )
+            f"The targets are negative on average ({mean:.4g}), but the model "
+            "predicts no negative numbers with psd=True and neither a linear term "
+            "nor an intercept. Leave out psd=True, or change the sign of the targets."
         )
 
 
@@ -142,11 +139,9 @@ def _check_counts(surveyed: Survey, options: Options) -> None:
     low = surveyed.target.low
     if options.loss == "poisson" and low is not None and float(low[0]) < 0:
         raise ValueError(
-            Message(
-                "The targets go down to {low:.4g}, but {loss=poisson} is for counts and other "
-                "targets ≥ 0. Leave those rows out, or use {loss=squared}.",
-                low=float(low[0]),
-            )
+            f'The targets go down to {float(low[0]):.4g}, but loss="poisson" is for '
+            "counts and other targets ≥ 0. Leave those rows out, or use "
+            'loss="squared".'
         )
 
 
@@ -175,10 +170,8 @@ def _warn_of_extremes(
     linked = options.loss != "squared"
     if float(target.phi[0]) > n / HANDFUL and not robust and not linked:
         warn(
-            Message(
-                "A handful of rows have extreme targets, and dominate a fit by squared errors. "
-                "Check them, or use {loss=huber}."
-            )
+            "A handful of rows have extreme targets, and dominate a fit by squared "
+            'errors. Check them, or use loss="huber".'
         )
 
 
@@ -218,13 +211,10 @@ def warn_of_ids(columns: "Columns", fields: Any, rows: Rows, source: Any) -> Non
     codes = [name for name in roles.codes if len(fields) < 2 or name in roles.ids]
     if codes:
         warn(
-            Message(
-                "{names} hold whole numbers that look like ids, whose order means nothing to a "
-                "factorization machine. Give {categorical_features=}, so that each value becomes "
-                "a level.",
-                names=shortened(codes, 5),
-                categorical_features=given_names(codes, columns),
-            )
+            f"{shortened(codes, 5)} hold whole numbers that look like ids, whose "
+            "order means nothing to a factorization machine. Give "
+            f"categorical_features={given_names(codes, columns)!r}, so that each "
+            "value becomes a level."
         )
 
 

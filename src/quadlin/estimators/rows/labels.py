@@ -10,7 +10,6 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from quadlin.core.arrays import is_numpy, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.messages import Message, Phrase
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.columns.columns import missing_in
@@ -57,14 +56,8 @@ def codes_of(y: Any, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.
     if strange.any():
         names = listed([str(label) for label in np.unique(y[strange])])
         raise ValueError(
-            Message(
-                "y has labels that are not among the classes of the model: {names}. {advice}.",
-                names=names,
-                advice=Phrase(
-                    "Name all classes in the first call: partial_fit(X, y, classes=[...])",
-                    "In one pass, classes that are numbers must be 0 and 1",
-                ),
-            )
+            f"y has labels that are not among the classes of the model: {names}. Name "
+            "all classes in the first call: partial_fit(X, y, classes=[...])."
         )
     return classes, codes.astype(np.float64)
 

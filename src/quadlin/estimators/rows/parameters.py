@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.messages import Message, Option, Phrase
 from quadlin.data.columns.label_sets import separators_of
 from quadlin.solve.pairs.pair_regression import HIERARCHIES
 
@@ -32,21 +31,20 @@ def check_whole(estimator: Any, name: str, least: int, auto: bool = False) -> No
     value = getattr(estimator, name)
     if not (is_whole(value, least) or (auto and is_auto(value))):
         other = ', or "auto"' if auto else ""
-        text = "{option} must be a whole number ≥ {least}{other}."
-        raise ValueError(Message(text, option=Option(name, value), least=least, other=other))
+        raise ValueError(f"{name}={value!r} must be a whole number ≥ {least}{other}.")
 
 
 def check_tol(tol: Any) -> None:
     """Refuse a tolerance that is not a number in [0, 1)."""
     if not isinstance(tol, Real) or not 0 <= float(tol) < 1:
-        raise ValueError(Message("{tol=} must be a number in [0, 1).", tol=tol))
+        raise ValueError(f"tol={tol!r} must be a number in [0, 1).")
 
 
-def refuse_conflicts(conflicts: Mapping[Option, Any], text: str) -> None:
+def refuse_conflicts(conflicts: Mapping[str, Any], text: str) -> None:
     """Raise an error for the first option that conflicts; `text` is its template."""
     for option, conflicting in conflicts.items():
         if conflicting:
-            raise ValueError(Message(text, option=option))
+            raise ValueError(text.format(option=option))
 
 
 def alphas(alpha: Any) -> tuple[float, float]:
@@ -55,10 +53,7 @@ def alphas(alpha: Any) -> tuple[float, float]:
     good = isinstance(pair, Sequence | np.ndarray) and len(pair) == 2
     if not good or not all(isinstance(a, Real) and 0 <= float(a) < inf for a in pair):
         raise ValueError(
-            Message(
-                '{alpha=} must be "auto", a number ≥ 0, or a pair of them for w and for M.',
-                alpha=alpha,
-            )
+            f'alpha={alpha!r} must be "auto", a number ≥ 0, or a pair of them for w and for M.'
         )
     return float(pair[0]), float(pair[1])
 
@@ -68,9 +63,7 @@ def check_rarity(rarity: Any) -> None:
     if rarity is None or is_auto(rarity):
         return
     if not isinstance(rarity, Real) or isinstance(rarity, bool) or not 0 <= float(rarity) <= 1:
-        words = Phrase('"auto", None', "auto, none")
-        text = "{rarity=} must be {words} or a number from 0 to 1."
-        raise ValueError(Message(text, rarity=rarity, words=words))
+        raise ValueError(f'rarity={rarity!r} must be "auto", None or a number from 0 to 1.')
 
 
 def check_options(estimator: Any) -> None:
@@ -82,22 +75,13 @@ def check_options(estimator: Any) -> None:
     check_tol(estimator.tol)
     check_rarity(estimator.rarity)
     if not is_auto(estimator.alpha) and any(alphas(estimator.alpha)) and not estimator.polish:
-        raise ValueError(
-            Message("{alpha=} above 0 needs {polish=True}: the moment estimates have no penalty.")
-        )
+        raise ValueError("`alpha` above 0 needs polish=True: the moment estimates have no penalty.")
     if estimator.loss == "poisson" and not estimator.polish:
         raise ValueError(
-            Message(
-                "{loss=poisson} needs {polish=True}: the moment estimates minimise squared errors "
-                "only."
-            )
+            'loss="poisson" needs polish=True: the moment estimates minimise squared errors only.'
         )
     if not isinstance(estimator.uncertainty, Integral | np.bool_ | str):
-        raise ValueError(
-            Message(
-                '{uncertainty=} must be True, False or "robust".', uncertainty=estimator.uncertainty
-            )
-        )
+        raise ValueError(f'uncertainty={estimator.uncertainty!r} must be True, False or "robust".')
     words = {
         "step": ("guarded", "plain"),
         "diagonal": ("auto", "free", "zero"),
@@ -125,10 +109,8 @@ def check_options(estimator: Any) -> None:
         free = name in ("diagonal", "fields", "uncertainty") and not isinstance(value, str)
         if not free and value not in allowed:
             raise ValueError(
-                Message(
-                    "{option} is not one of {allowed}.",
-                    option=Option(name, value),
-                    allowed=", ".join(map(repr, allowed)),
+                "{option} is not one of {allowed}.".format(
+                    option=f"{name}={value!r}", allowed=", ".join(map(repr, allowed))
                 )
             )
     _check_pairs(estimator)
@@ -141,11 +123,8 @@ def _check_categories(given: Any) -> None:
     listed = not isinstance(given, str) and isinstance(given, Sequence | np.ndarray)
     if not listed or not all(isinstance(item, str | Integral | np.bool_) for item in given):
         raise ValueError(
-            Message(
-                '{categorical_features=} must be "from_dtype", None, a list of names or positions '
-                "of columns, or one boolean per column.",
-                categorical_features=given,
-            )
+            f'categorical_features={given!r} must be "from_dtype", None, a list of '
+            "names or positions of columns, or one boolean per column."
         )
 
 
@@ -156,22 +135,19 @@ def _check_pairs(estimator: Any) -> None:
         return
     if not (is_whole(pairs, 0) or _is_list_of_pairs(pairs)):
         raise ValueError(
-            Message(
-                '{pairs=} must be "auto", None, a whole number ≥ 0, or a list of pairs of '
-                "features, by position or name.",
-                pairs=pairs,
-            )
+            f'pairs={pairs!r} must be "auto", None, a whole number ≥ 0, or a list of '
+            "pairs of features, by position or name."
         )
     conflicts = {
-        Option("psd", True): estimator.psd,
-        Option("fit_linear", False): not estimator.fit_linear,
-        Option("fit_intercept", False): not estimator.fit_intercept,
-        Option("polish", False): not estimator.polish,
-        Option("loss", "poisson"): estimator.loss == "poisson",
+        "psd=True": estimator.psd,
+        "fit_linear=False": not estimator.fit_linear,
+        "fit_intercept=False": not estimator.fit_intercept,
+        "polish=False": not estimator.polish,
+        'loss="poisson"': estimator.loss == "poisson",
     }
     refuse_conflicts(
         conflicts,
-        "{pairs=} cannot be combined with {option}: pairs are searched by least squares beside b "
+        "`pairs` cannot be combined with {option}: pairs are searched by least squares beside b "
         "and w. Leave one of them out.",
     )
 
@@ -185,18 +161,15 @@ def _is_list_of_pairs(pairs: Any) -> bool:
 def _check_memory(memory: Any) -> None:
     if not is_whole(memory, 1) and not (isinstance(memory, str) and memory in ("auto", "minimal")):
         raise ValueError(
-            Message(
-                '{max_memory=} must be "auto", "minimal" or a whole number of bytes above 0.',
-                max_memory=memory,
-            )
+            f'max_memory={memory!r} must be "auto", "minimal" or a whole number of bytes above 0.'
         )
 
 
 def check_one_pass(estimator: Any) -> None:
     """Refuse options that need several passes over the rows."""
     conflicts = {
-        Option("loss", estimator.loss): estimator.loss in ("huber", "poisson"),
-        Option("uncertainty", estimator.uncertainty): estimator.uncertainty,
+        f"loss={estimator.loss!r}": estimator.loss in ("huber", "poisson"),
+        f"uncertainty={estimator.uncertainty!r}": estimator.uncertainty,
     }
     refuse_conflicts(
         conflicts,

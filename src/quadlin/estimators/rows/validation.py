@@ -18,7 +18,6 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import validate_data
 
 from quadlin.core.arrays import Array, moved, namespace, refuse_broken_sparse
-from quadlin.core.messages import Message
 from quadlin.data.columns.columns import TIMES, dates_in
 
 # Before 1.9 scikit-learn asks frames for their names by a protocol that polars 2 does not have.
@@ -118,12 +117,9 @@ def clear_errors(X: Any = None) -> Iterator[None]:
     except ValueError as error:
         if "Input X contains NaN" in str(error):
             raise ValueError(
-                Message(
-                    "Input X contains NaN (missing values){first}. Use {missing=mean}, which "
-                    "replaces them by the means of the fitted rows, or fill or drop them "
-                    "beforehand.",
-                    first=_first(np.isnan, X),
-                )
+                f"Input X contains NaN (missing values){_first(np.isnan, X)}. Use "
+                'missing="mean", which replaces them by the means of the fitted rows, or '
+                "fill or drop them beforehand."
             ) from None
         if "Input X contains infinity" in str(error) and (first := _first(np.isinf, X)):
             raise ValueError(
@@ -216,16 +212,11 @@ def refuse_masked(values: Any, name: str) -> None:
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         count = int(np.count_nonzero(np.ma.getmaskarray(values)))
         raise ValueError(
-            Message(
-                "{name} is a masked array with {count} masked entries, whose values are "
-                "meaningless. "
-                + (
-                    "Use {name}.filled(np.nan) with {missing=mean}, or drop those rows."
-                    if name == "X"
-                    else "Drop those rows."
-                ),
-                name=name,
-                count=count,
+            f"{name} is a masked array with {count} masked entries, whose values are meaningless. "
+            + (
+                'Use X.filled(np.nan) with missing="mean", or drop those rows.'
+                if name == "X"
+                else "Drop those rows."
             )
         )
 

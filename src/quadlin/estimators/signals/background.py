@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, lsqr
 from sklearn.utils.extmath import row_norms
 
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import warn
 from quadlin.estimators.rows.parameters import is_auto
 from quadlin.estimators.signals.sensing_rows import constant_columns, share_of, unexplained
 from quadlin.solve.signals.measurements import adjoint
@@ -164,8 +164,8 @@ def warn_of_background(fitted: Callable[..., Explanation]) -> bool:
     left, less = share_of(first.left), share_of(second.left)
     ranks = {"k": second.model.rank_, "first_k": first.model.rank_}
     size = second.model.intercept_
-    option, same = Option("fit_intercept", True), _same_measurements(first, size)
-    warn(Message(text, size=size, left=left, less=less, intercept=option, same=same, **ranks))
+    option, same = "fit_intercept=True", _same_measurements(first, size)
+    warn(text.format(size=size, left=left, less=less, intercept=option, same=same, **ranks))
     return True
 
 

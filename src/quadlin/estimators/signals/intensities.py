@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_array
 
-from quadlin.core.messages import Message, warn
+from quadlin.core.messages import warn
 from quadlin.estimators.rows.validation import refuse_missing_targets, refuse_text_targets
 from quadlin.estimators.signals.sensing_rows import (
     EXACT,
@@ -118,7 +118,7 @@ def warn_of_rest(look: SecondLook, robust: bool) -> None:
             "{left} of the variance of y unexplained, and one that was fitted to the squares of y "
             "leaves {less}. Square y first."
         )
-        warn(Message(text, left=left, less=share_of(look.amplitudes)))
+        warn(text.format(left=left, less=share_of(look.amplitudes)))
     elif look.background is not None:
         text = (
             "y seems to contain a background of about {size:.3g}, the same for each measurement: "
@@ -126,12 +126,12 @@ def warn_of_rest(look: SecondLook, robust: bool) -> None:
             "{left}. Subtract the background from y first."
         )
         size, less = look.background
-        warn(Message(text, left=left, less=share_of(less), size=size))
+        warn(text.format(left=left, less=share_of(less), size=size))
     elif look.unexplained > POOR:
         text = (
             "The signal leaves {left} of the variance of y unexplained. The cause may be noise, "
             "{errors}, or a y that does not hold intensities |A @ z|²."
         )
-        warn(Message(text, left=left, errors=gross_errors(robust)))
+        warn(text.format(left=left, errors=gross_errors(robust)))
     elif look.unexplained > EXACT:  # an exact fit of the rows that are left is proof
         warn_of_left_out(look.left_out, "signal")

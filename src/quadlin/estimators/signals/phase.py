@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from quadlin.core.arrays import unflagged
-from quadlin.core.messages import Message, Option
 from quadlin.estimators.regression.base import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.rows.parameters import check_tol, check_whole
@@ -238,8 +237,8 @@ def search_effort(estimator: Any) -> Effort:
     check_whole(estimator, "max_iter", 1)
     check_tol(estimator.tol)
     if estimator.loss not in ("squared", "huber"):
-        loss = Option("loss", estimator.loss)
-        raise ValueError(Message("{loss} is not one of 'squared', 'huber'.", loss=loss))
+        loss = f"loss={estimator.loss!r}"
+        raise ValueError(f"{loss} is not one of 'squared', 'huber'.")
     robust = estimator.loss == "huber"
     return Effort(int(estimator.n_starts), int(estimator.max_iter), float(estimator.tol), robust)
 

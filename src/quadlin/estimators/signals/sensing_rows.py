@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.core.messages import Message, Option, warn
+from quadlin.core.messages import warn
 from quadlin.estimators.rows.parameters import is_auto
 from quadlin.estimators.rows.validation import checked_weight
 from quadlin.solve.signals.search import FAR, Majority
@@ -25,11 +25,11 @@ def rank_of_pairs(rank: Any, psd: bool) -> int | None:
     """Return the rank that is asked for, None for the best one; refuse what pairs cannot have."""
     auto = is_auto(rank)
     if not auto and (not isinstance(rank, Integral) or rank < 1):
-        option = Option("rank", rank)
-        raise ValueError(Message('{option} must be a whole number ≥ 1, or "auto".', option=option))
+        option = f"rank={rank!r}"
+        raise ValueError(f'{option} must be a whole number ≥ 1, or "auto".')
     if psd:
         text = "{psd} needs a symmetric matrix: give one array of rows A."
-        raise ValueError(Message(text, psd=Option("psd", True)))
+        raise ValueError(text.format(psd="psd=True"))
     return None if auto else int(rank)
 
 
@@ -107,31 +107,30 @@ class Recovery:
             elif not self.exact:
                 warn_of_left_out(self.left_out, "matrix")
             return True
-        values = {"n": n, "k": k, "unknowns": unknowns, "rank": Option("rank")}
+        values = {"n": n, "k": k, "unknowns": unknowns, "rank": "`rank`"}
         values |= {"counted": counted(n, self.rows), "do": "does" if n == 1 else "do"}
         values |= {"determine": "determines" if n == 1 else "determine", "part": self._part}
-        warn(Message(text, left=share_of(self.left), next=k + 1, higher=higher, **values))
+        warn(text.format(left=share_of(self.left), next=k + 1, higher=higher, **values))
         return False
 
     @property
-    def _part(self) -> Message:
+    def _part(self) -> str:
         """Return what y may hold beside the measurements of a matrix, and what fits that."""
         text = "a linear part of y (SecondOrderRegressor)"
         text = text if self.intercept else "an offset ({intercept}) or " + text
-        return Message(text, intercept=Option("fit_intercept", True))
+        return text.format(intercept="fit_intercept=True")
 
     def _warn_of_rest(self) -> None:
         warn(
-            Message(
-                "The matrix of rank {k} leaves {left} of the variance of y unexplained. The "
-                "cause may be noise, a rank that is too low, {errors}, {also}{part}.",
+            (
+                "The matrix of rank {k} leaves {left} of the variance of y unexplained. "
+                "The cause may be noise, a rank that is too low, {errors}, {also}{part}."
+            ).format(
                 k=self.rank,
                 left=share_of(self.left),
                 errors=gross_errors(self.robust),
-                also=Message("an M that is not positive ({psd}), ", psd=Option("psd", True))
-                if self.psd
-                else "",
-                part=Message("or {part}", part=self._part) if self.intercept else self._part,
+                also=("an M that is not positive (psd=True), " if self.psd else ""),
+                part=f"or {self._part}" if self.intercept else self._part,
             )
         )
 
@@ -152,7 +151,7 @@ def gross_errors(robust: bool) -> str:
     if robust:
         return "gross errors in too many measurements"
     text = "gross errors in some measurements ({huber})"
-    return Message(text, huber=Option("loss", "huber"))
+    return text.format(huber='loss="huber"')
 
 
 def warn_of_left_out(share: float, result: str) -> None:
@@ -162,7 +161,7 @@ def warn_of_left_out(share: float, result: str) -> None:
             "{share} of the measurements do not fit the {result} and were left out as gross "
             "errors. Look at them before you rely on it: it is what the others agree on."
         )
-        warn(Message(text, share=share_of(share), result=result))
+        warn(text.format(share=share_of(share), result=result))
 
 
 def weights_of(sample_weight: Any, y: np.ndarray) -> np.ndarray:

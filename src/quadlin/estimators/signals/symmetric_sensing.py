@@ -12,7 +12,7 @@ from scipy.sparse import diags_array, issparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from quadlin.core.messages import Message, warn
+from quadlin.core.messages import warn
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.rows.parameters import is_auto
@@ -259,11 +259,8 @@ def warn_of_diagonal(A: Any, rank: int) -> None:
     d = int(np.count_nonzero(constant_columns(abs(A))))
     if d > 1 and (d - rank) ** 2 < d + rank:
         warn(
-            Message(
-                "The squares of {d} columns are constant, so only the sum of their diagonal "
-                "entries in M is measured, and a rank of {k} is too high for the other entries to "
-                "determine them. Entries beside the diagonal are not affected. Lower {rank=}.",
-                d=d,
-                k=rank,
-            )
+            f"The squares of {d} columns are constant, so only the sum of their "
+            f"diagonal entries in M is measured, and a rank of {rank} is too high for "
+            "the other entries to determine them. Entries beside the diagonal are "
+            "not affected. Lower `rank`."
         )

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from quadlin.core.messages import Message, Phrase, warn
+from quadlin.core.messages import warn
 from quadlin.core.moments import Tally
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Status
 
-GUARDED = Phrase('step="guarded" or more rows', "more rows")
 ADVISED = (  # whose last sentence is replaced by advice that depends on the parameters
     *(Status.out_of_passes, Status.diverged, Status.too_few_rows, Status.separated),
     *(Status.searching, Status.ambiguous),
@@ -30,39 +29,39 @@ them considerably. Learn from more rows or lower `rank`.
 them considerably. Learn from more rows.
     """
     if status not in ADVISED:
-        return status.value  # type: ignore[no-any-return]
-    beginning = status.value.template.rpartition(". ")[0]
-    return Message(f"{beginning}. {_sentence(_remedies(status, params))}", guarded=GUARDED)
+        return status.value
+    beginning = status.value.rpartition(". ")[0]
+    return f"{beginning}. {_sentence(_remedies(status, params))}"
 
 
 def _remedies(status: Status, params: Mapping[str, Any]) -> list[str]:
-    """Return what would help, as templates that name options."""
+    """Return what would help, as phrases."""
     if status is Status.diverged:
         guarded = params.get("step", "guarded") == "guarded"
-        more = "more rows" if guarded else "{guarded}"
+        more = "more rows" if guarded else 'step="guarded" or more rows'
         return [f"use {more}, and look for wrong units in X and y"]
     if status is Status.ambiguous:
-        starts = ["raise {n_starts=}"] if "n_starts" in params else []
+        starts = ["raise `n_starts`"] if "n_starts" in params else []
         return ["add measurements by other, varied vectors", *starts]
     rank, alpha = params.get("rank", 0), params.get("alpha", 0)
     chosen, searched = _is_auto(alpha), "alphas" in params  # by cross-validation
-    lower = ["lower {rank=}"] if not _is_auto(rank) and rank > 0 else []
+    lower = ["lower `rank`"] if not _is_auto(rank) and rank > 0 else []
     if status is Status.searching:
         return ["learn from more rows", *lower]
     if status is Status.separated:
         if chosen or "alpha" not in params:
             return ["look for features that give the labels away", "add rows"]
-        return ["use {alpha=auto}", "a larger {alpha=}"]
+        return ['use alpha="auto"', "a larger `alpha`"]
     fewer = [*lower, "leave out features", "add rows"]
     if "alpha" not in params or searched:
         return fewer
     if status is Status.too_few_rows:
-        return fewer if chosen else ["use {alpha=auto}", "raise {alpha=}", *fewer]
-    larger = ["use {alpha=auto}", "raise {alpha=}"]
+        return fewer if chosen else ['use alpha="auto"', "raise `alpha`", *fewer]
+    larger = ['use alpha="auto"', "raise `alpha`"]
     if chosen:
-        larger = ["give a larger {alpha=} than was chosen"]
+        larger = ["give a larger `alpha` than was chosen"]
     if _is_auto(rank):
-        larger.append("a lower {rank=}" if chosen else "give a lower {rank=} than was chosen")
+        larger.append("a lower `rank`" if chosen else "give a lower `rank` than was chosen")
     return [*larger, *fewer]
 
 
@@ -86,9 +85,8 @@ def warn_if_unknown(law: Uncertainty, tally: Tally) -> None:
             f"{tally.weight:.4g} for {tally.counting:,} rows. Scale them to a mean of 1."
         )
         return
-    text = (
-        "the fit uses as many effective parameters as there are rows, {rows:,}, so nothing is left "
-        "to estimate the noise from. Use more rows, fewer features, or a larger penalty, such as "
-        "{alpha=}."
+    warn(
+        f"{UNKNOWN}the fit uses as many effective parameters as there are rows, "
+        f"{tally.counting:,}, so nothing is left to estimate the noise from. Use more rows, fewer "
+        f"features, or a larger penalty, such as alpha={tally.counting}."
     )
-    warn(Message(UNKNOWN + text, rows=tally.counting, alpha=tally.counting))

@@ -35,7 +35,6 @@ from scipy.special import stdtr, stdtrit
 
 from quadlin.core.arrays import Array, namespace, unflagged
 from quadlin.core.block import Block
-from quadlin.core.messages import Message
 from quadlin.core.model import Model
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
@@ -268,7 +267,7 @@ def standard_errors_of(level: float, left: float) -> float:
     (3.18, 1.96)
     """
     if not 0 < level < 1:
-        raise ValueError(Message("{level=} must lie between 0 and 1.", level=level))
+        raise ValueError(f"level={level!r} must lie between 0 and 1.")
     return float(stdtrit(left, (1 + level) / 2))
 
 

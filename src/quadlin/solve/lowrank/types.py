@@ -7,7 +7,6 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 
 from quadlin.core.arrays import Array
-from quadlin.core.messages import Message, Phrase
 from quadlin.core.model import Model, Steps, degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, change_sums, residual_sums
@@ -26,39 +25,41 @@ class Status(Enum):
     A callback stopped the fit; the model is that of the last step.
     """
 
-    converged = Message("A step no longer lowers the objective by more than the fraction {tol=}.")
-    out_of_steps = Message(
-        "All {max_iter=} steps were used while the objective was still falling. Raise {max_iter=}."
+    converged = "A step no longer lowers the objective by more than the fraction `tol`."
+    out_of_steps = (
+        "All `max_iter` steps were used while the objective was still falling. Raise `max_iter`."
     )
-    out_of_passes = Message(
-        "The budget of passes over the rows was used up while the objective was still falling "
-        "slowly, as it does if the rows hardly determine some parameters. Use {alpha=auto} or a "
-        "larger penalty, or lower {rank=}."
+    out_of_passes = (
+        "The budget of passes over the rows was used up while the objective was "
+        "still falling slowly, as it does if the rows hardly determine some "
+        'parameters. Use alpha="auto" or a larger penalty, or lower `rank`.'
     )
-    diverged = Message(
-        "The steps diverged, and the best model so far was kept. Use {more}, and look for wrong "
-        "units in X and y.",
-        more=Phrase('step="guarded" or more rows', "more rows"),
+    diverged = (
+        "The steps diverged, and the best model so far was kept. Use "
+        'step="guarded" or more rows, and look for wrong units in X and y.'
     )
-    too_few_rows = Message(
-        "There are fewer rows than the model has parameters, so it may fit noise. "
-        "Raise {alpha=}, lower {rank=}, leave out features, or add rows."
+    too_few_rows = (
+        "There are fewer rows than the model has parameters, so it may fit "
+        "noise. Raise `alpha`, lower `rank`, leave out features, or add rows."
     )
-    separated = Message(
-        "The labels of the rows can be predicted almost without error, so the log-odds grow "
-        "without bound; the fit was stopped early. Use {alpha=auto}, or {alpha=} above 0."
+    separated = (
+        "The labels of the rows can be predicted almost without error, so the "
+        "log-odds grow without bound; the fit was stopped early. Use "
+        'alpha="auto", or `alpha` above 0.'
     )
-    ambiguous = Message(
-        "No two starts of the search led to the same result, and the best of them was kept. "
-        "Add measurements by other, varied vectors, or raise {n_starts=}."
+    ambiguous = (
+        "No two starts of the search led to the same result, and the best of "
+        "them was kept. Add measurements by other, varied vectors, or raise "
+        "`n_starts`."
     )
     undetermined = (
         "The measurements determine some unknowns badly or not at all: other values fit as well. "
         "Add measurements."
     )
-    searching = Message(
-        "Not all components of the quadratic part stand out in the rows so far, or steps still "
-        "change them considerably. Learn from more rows, or lower {rank=}."
+    searching = (
+        "Not all components of the quadratic part stand out in the rows so far, "
+        "or steps still change them considerably. Learn from more rows, or lower "
+        "`rank`."
     )
     stopped = "A callback stopped the fit; the model is that of the last step."
     interrupted = "The fit was interrupted; the model is the one of the last finished step."
