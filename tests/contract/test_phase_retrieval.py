@@ -40,20 +40,13 @@ def test_four_measurements_per_entry_recover_the_signal(kind, seed):
     np.testing.assert_allclose(model.predict(new), np.abs(new @ z) ** 2, atol=1e-8)
 
 
-WHITENED = pytest.mark.xfail(
-    strict=True,
-    reason="Phase retrieval whitens with the sample Gram before its spectral start: without it "
-    "real 1.6d 0 → 4 of 10, 1.75d 1 → 7 of 10 (issue 34)",
-)
-
-
 @pytest.mark.parametrize(
     ("kind", "n", "least"),
     [
         ("real", 3 * 96, 8),
         ("complex", 3 * 96, 8),
         ("real", 2 * 96, 6),
-        pytest.param("real", 168, 5, marks=WHITENED),  # 1.75 per entry
+        ("real", 168, 5),  # 1.75 per entry
     ],
 )
 def test_fewer_measurements_recover_most_signals(kind, n, least):

@@ -65,7 +65,8 @@ def test_a_linear_problem_is_solved_as_by_dense_least_squares():
 
 def test_conditioned_columns_are_orthonormal_in_the_weights():
     weight = RNG.uniform(size=40)
-    measure = conditioned(COMPLEX, weight, False, RNG)
+    correlated = COMPLEX @ (np.eye(6) + np.ones((6, 6)))  # random rows are only scaled
+    measure = conditioned(correlated, weight, False, RNG)
     AB = measure.forward(np.eye(6))
     np.testing.assert_allclose((AB.conj().T * weight) @ AB, np.eye(6), atol=1e-12)
 

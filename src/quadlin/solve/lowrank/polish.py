@@ -224,7 +224,7 @@ def polish(
     p = None if warm is None else task.point_of(warm)
     if near and p is not None and not p.objective < units.target.power:
         warm, p, near = None, None, False  # the sample was misleading
-    from_scratch = p is None and not few_features
+    from_scratch = p is None
     if p is None and few_features:
         p = task.point_of(best_start(task.problem, gram))
     elif p is None:

@@ -19,7 +19,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import one_blas_thread
-from quadlin.core.model import Model
+from quadlin.core.model import Model, tied
 from quadlin.solve.lowrank.exact import dense
 from quadlin.solve.lowrank.types import Problem
 
@@ -35,33 +35,44 @@ def reweighted_start(problem: Problem) -> Model | None:
     """Return a model near one of its rank that fits the rows; None if they are too many."""
     options, units = problem.options, problem.units
     rank, d = options.rank, units.scale.shape[0]
-    plain = options.fit_linear and options.fit_intercept and not options.psd
-    if not plain or any(options.alpha) or options.loss != "squared" or not 0 < rank < d:
+    least_squares = options.loss == "squared" and not any(options.alpha) and not options.psd
+    if not least_squares or not 0 < rank < d or options.fit_linear > options.fit_intercept:
         return None
     per_parameter = 1 / problem.error if problem.error > 0 else inf
     rows = per_parameter * options.dof(d, rank)
     if not (1 < per_parameter <= MOST_PER_PARAMETER and rows <= MOST_ROWS):
         return None
     chunks = problem.rows.collect(Chunk.counting)
-    Z = np.concatenate([to_numpy(dense(chunk, units)) for chunk in chunks])
+    Z = np.concatenate([to_numpy(dense(chunk, units)) for chunk in chunks]).astype(np.float64)
     y = np.concatenate([to_numpy(units.standardised_target(chunk.y)) for chunk in chunks])
+    # Without w, the features themselves are multiplied, not their differences from the mean.
+    nu = np.zeros(d) if options.fit_linear else to_numpy(units.nu).astype(np.float64)
+    parts = [np.ones((len(Z), 1))] * options.fit_intercept + [Z] * options.fit_linear
+    linear = np.hstack(parts) if parts else np.zeros((len(Z), 0))
+    free = to_numpy(units.free)
     with one_blas_thread():
-        found = reweighted_matrix(Z, y.astype(np.float64), 1 - to_numpy(units.free), rank)
+        found = reweighted_matrix(Z + nu, y.astype(np.float64), linear, 1 - free, rank)
     if found is None:
         return None
-    U, s, w, c = found
-    c += float((U * U @ s) @ to_numpy(units.free))
+    U, s, beta = found
+    M = (U * s) @ U.T
+    c = float(np.diag(M) @ free + nu @ (M - np.diag((1 - free) * np.diag(M))) @ nu)
+    c += float(beta[0]) if options.fit_intercept else 0.0
+    w = beta[1:] if options.fit_linear else np.zeros(d)
     xp, like = namespace(units.scale), units.scale
     U, s, w = (xp.asarray(a, dtype=like.dtype, device=like.device) for a in (U, s, w))
-    return Model(U, s, w, c, units.free)
+    model = Model(U, s, w, c, units.free)
+    return tied(model, units, options.fit_linear, options.fit_intercept)
 
 
 def reweighted_matrix(
-    Z: np.ndarray, y: np.ndarray, fixed: np.ndarray, rank: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float] | None:
-    """Return U, s, w and c; squares of features that are `fixed` (1, else 0) are not modelled."""
-    (n, d), Z = Z.shape, Z.astype(np.float64)
-    linear = np.column_stack([np.ones(n), Z])
+    Z: np.ndarray, y: np.ndarray, linear: np.ndarray, fixed: np.ndarray, rank: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Return U, s and the coefficients of `linear`, the columns that are not weighted.
+
+    Squares of features that are `fixed` (1, else 0) are not modelled.
+    """
+    n, d = Z.shape
     squares = Z * Z * fixed  # what a fixed feature's square would add
     B, floor = np.eye(d), inf
     found = None
@@ -86,7 +97,7 @@ def reweighted_matrix(
         if not (np.isfinite(s).all() and s[0]):
             return found
         before, floor = floor, min(floor, abs(s[rank]))
-        found = V[:, :rank], s[:rank], beta[1:], float(beta[0])
+        found = V[:, :rank], s[:rank], beta
         if floor <= NEAR * abs(s[rank - 1]) or floor > STALLED * before:
             break
         B = (V * (np.maximum(np.abs(s), floor) / abs(s[0]))) @ V.T

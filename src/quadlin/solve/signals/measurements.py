@@ -17,6 +17,7 @@ PROBES = 10  # random signs that estimate the sizes of columns
 LOOSE = 1e-3  # of a product: more than rounding of float32 explains
 DIRECTIONS, DIGITS = 3, 5  # of the products that compare rows: as many digits as float32 has
 NO_LENGTH = (ValueError, IndexError)  # what numpy raises if lengths do not agree
+EDGE_SLACK = 1.2  # of the largest eigenvalue of a random Gram matrix, which fluctuates
 LEAST_COLUMN = 1e-2  # of the mean: smaller columns may be hardly measured
 
 
@@ -121,7 +122,20 @@ def conditioned(
     values, vectors = np.linalg.eigh(gram.real if is_real else gram)
     eps = float(np.finfo(unknowns_dtype(A, is_real)).eps)
     kept = values > d * eps * max(float(values[-1]), 0.0)
+    if kept.all() and _is_random(values, weight):
+        return Measurements(A, np.full(d, values[-1] ** -0.5), is_real, Walks(1))
     return Measurements(A, vectors[:, kept] / np.sqrt(values[kept]), is_real, Walks(1))
+
+
+def _is_random(values: np.ndarray, weight: np.ndarray) -> bool:
+    """Tell whether a Gram matrix is that of independent columns, whose spread is due to few rows.
+
+    Its eigenvalues then lie in (1 ± √(d/n))² of their mean (Marchenko and Pastur). Whitening would
+    only mix the noise of the Gram matrix into a spectral start, which costs d/4 measurements.
+    """
+    d, n = len(values), float(np.sum(weight) ** 2 / np.sum(weight**2))
+    edge = (1 + np.sqrt(d / n)) ** 2
+    return bool(values[-1] <= EDGE_SLACK * edge * np.mean(values))
 
 
 def _scaled(plain: Measurements, weight: np.ndarray, rng: np.random.Generator) -> Measurements:
