@@ -1,11 +1,14 @@
 """What a fit of given rank finds: the exact model, or one with the statistical error.
 
     OMP_NUM_THREADS=1 python benchmarks/recovery.py exact [--seeds 20] [--only gaussian]
+    OMP_NUM_THREADS=1 python benchmarks/recovery.py spectra [--seeds 10]
     OMP_NUM_THREADS=1 python benchmarks/recovery.py noise [--seeds 5]
 
 "exact" prints a line per case without noise: how often the test NMSE is at most 1e-8 (hard case:
 1e-4, since rare levels cannot be learned exactly), the passes and the CPU seconds. d = 200, k = 5,
 M of both signs, w and b unknown, nothing tuned.
+"spectra" prints the same share for Gaussian rows, by rank, by the ratio of the largest eigenvalue
+of M to the smallest, and by rows per parameter; d = 60.
 "noise" prints the excess risk with noise 1 over the Cramér–Rao bound σ²·dof/n, on the rows of the
 fit (1 is the bound) and on new rows, where any unbiased least squares has another factor
 n/(n − dof − 1).
@@ -106,6 +109,25 @@ def exact(o):
         print(f"| {name} | {multiple} {unit} | {cells} |", flush=True)
 
 
+def spectra(o):
+    multiples = (1.2, 1.5, 2.0, 3.0)
+    print("| rank | σ₁/σ_k | " + " | ".join(f"{m} dof" for m in multiples) + " | CPU s |")
+    print("|---" * (3 + len(multiples)) + "|")
+    for k in (1, 4, 20):
+        for ratio in (1, 10, 100) if k > 1 else (1,):
+            cells, start = [], time.process_time()
+            for multiple in multiples:
+                found = 0
+                for seed in range(o.seeds):
+                    n = int(multiple * degrees_of_freedom(o.d, k))
+                    X, y, X_test, y_test = ill_conditioned(1, ratio)(n, o.d, k, seed)
+                    model = SecondOrderRegressor(k, alpha=0.0, pairs=None, extrapolation="free")
+                    found += nmse(y_test, model.fit(X, y).predict(X_test)) <= 1e-8
+                cells.append(f"{found}/{o.seeds}")
+            seconds = (time.process_time() - start) / len(multiples) / o.seeds
+            print(f"| {k} | {ratio} | {' | '.join(cells)} | {seconds:.2f} |", flush=True)
+
+
 def excess(kind, n, o):
     """Return the mean excess risks on training and on new rows, in units of σ²·dof/n."""
     ratios = []
@@ -133,16 +155,17 @@ def noise(o):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["exact", "noise"])
-    parser.add_argument("--seeds", type=int, help="default: 20, with noise 5")
+    parser.add_argument("what", choices=["exact", "spectra", "noise"])
+    parser.add_argument("--seeds", type=int, help="default: 20, spectra 10, with noise 5")
     parser.add_argument("--only", default="", help="part of the name of an exact case")
-    parser.add_argument("--d", type=int, help="default: 200, with noise 100")
+    parser.add_argument("--d", type=int, help="default: 200, spectra 60, with noise 100")
     parser.add_argument("--k", type=int, help="default: 5, with noise 3")
     o = parser.parse_args()
-    seeds, d, k = (20, 200, 5) if o.what == "exact" else (5, 100, 3)
+    defaults = {"exact": (20, 200, 5), "spectra": (10, 60, 0), "noise": (5, 100, 3)}
+    seeds, d, k = defaults[o.what]
     o.seeds, o.d, o.k = o.seeds or seeds, o.d or d, o.k or k
     warnings.simplefilter("ignore")
-    {"exact": exact, "noise": noise}[o.what](o)
+    {"exact": exact, "spectra": spectra, "noise": noise}[o.what](o)
 
 
 if __name__ == "__main__":

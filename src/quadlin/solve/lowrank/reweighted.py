@@ -23,7 +23,7 @@ from quadlin.core.model import Model, tied
 from quadlin.solve.lowrank.exact import dense
 from quadlin.solve.lowrank.types import Problem
 
-MOST_ROWS = 1500  # whose n×n systems are solved: a step takes n³/3 products, 0.1 s
+MOST_ROWS = 2000  # whose n×n systems are solved: a step takes n³/3 products, 0.2 s
 MOST_PER_PARAMETER = 4.0  # rows: with more, the moments show weak components too
 STEPS = 40
 NEAR = 1e-3  # of the smallest component to keep: with a smaller ε, Gauss–Newton steps do the rest
