@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from quadlin.estimators.signals.phase import PhaseRetriever
     from quadlin.estimators.signals.sensing import MatrixSensing
     from quadlin.explain.pairs import find_pairs
-    from quadlin.export import load, save, to_onnx
+    from quadlin.files.model_file import load, save
+    from quadlin.files.onnx import to_onnx
     from quadlin.solve.lowrank.types import Status
 
 
@@ -51,11 +52,11 @@ _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next t
     "SecondOrderRegressorCV": "quadlin.estimators.cv.cross_validation",
     "Status": "quadlin.solve.lowrank.types",
     "find_pairs": "quadlin.explain.pairs",
-    "load": "quadlin.export",
+    "load": "quadlin.files.model_file",
     "mip_report": "quadlin.explain.mip",
     "open_source": "quadlin.data",
-    "save": "quadlin.export",
-    "to_onnx": "quadlin.export",
+    "save": "quadlin.files.model_file",
+    "to_onnx": "quadlin.files.onnx",
 }
 
 

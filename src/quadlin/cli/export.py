@@ -7,7 +7,7 @@ from quadlin.cli.model_rows import load_model
 from quadlin.cli.options import OutputOptions, OutputPath, UsageError
 from quadlin.cli.outputs import check_output
 from quadlin.cli.printing import print_answer
-from quadlin.export.onnx import to_onnx
+from quadlin.files.onnx import to_onnx
 
 
 def export(

@@ -38,7 +38,7 @@ from quadlin.data.sources.means import emptied
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.input_errors import check_row_count
 from quadlin.explain.diagnosis import listed
-from quadlin.export.model_file import save
+from quadlin.files.model_file import save
 
 
 def fit(

@@ -15,7 +15,7 @@ from quadlin.explain.pictures import pictures_of
 from quadlin.explain.report import describe
 from quadlin.explain.summary import LEVELS_ARE
 from quadlin.explain.tables import eigenvalues_name, product_name
-from quadlin.storage.atomic import atomic_write
+from quadlin.files.atomic import atomic_write
 
 SHOWN = 8  # lines of the history
 EIGENVALUES = 16  # shown of them

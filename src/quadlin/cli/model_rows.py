@@ -20,7 +20,7 @@ from quadlin.data import Source, SourceError
 from quadlin.data.sources.csv_text import Dialect
 from quadlin.data.sources.files import find, format_of
 from quadlin.explain.diagnosis import listed
-from quadlin.export.model_file import load
+from quadlin.files.model_file import load
 
 TABLES = (*CSV, "parquet", "arrow")
 Options = TypeVar("Options", bound=RowOptions)

@@ -14,7 +14,7 @@ import numpy as np
 from quadlin.cli.options import MODEL_SUFFIX, STANDARD, OutputOptions, UsageError
 from quadlin.data import SourceError
 from quadlin.data.sources.files import find, format_of
-from quadlin.storage.atomic import atomic_write
+from quadlin.files.atomic import atomic_write
 
 # Takes an array (n, 1), or (n, 2) with standard deviations, and an Arrow table beside it or None.
 Write = Callable[[np.ndarray, Any], None]

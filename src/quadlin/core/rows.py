@@ -1,20 +1,16 @@
-"""The only access to the rows: every pass over them is counted, recorded and computed here."""
+"""The only access to the rows: every pass over them is counted and computed here."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from hashlib import blake2b
 from math import ceil
 from typing import Any, TypeVar
 
-from quadlin.core.arrays import Array, forget_all, to_numpy
+from quadlin.core.arrays import Array, forget_all
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Engine, Serial, in_wide_blocks, paired, takes_wide_blocks
 
 T = TypeVar("T")
 ROUNDING = 1e-6  # of a pass, when shares are added
-Asked = tuple[str, tuple[Any, ...], str]  # the name of a sum, its parameters, over which rows
-Journal = Callable[[Asked, Callable[[], Any]], Any]  # of a question and how to answer it
 
 
 @dataclass
@@ -49,21 +45,14 @@ class RowValues:
         y = chunk.y if self.y is None else self.y
         return replace(chunk, y=y, weight=chunk.weight if weight is None else weight)
 
-    @cached_property
-    def token(self) -> str:
-        """Return a digest of the weights and targets."""
-        arrays = [to_numpy(a).tobytes() for a in (self.weight, self.y) if a is not None]
-        return blake2b(b"".join(arrays), digest_size=16).hexdigest() if arrays else ""
-
 
 @dataclass(frozen=True)
 class Rows:
     """Rows to sum over, wherever they come from and whichever engine computes the sums.
 
-    Solvers only use `reduce`, so a journal of its results is a checkpoint of any method, and
-    `walks`, the number of passes, is the cost of a fit. `collect` returns one value per chunk, in
-    order. The engine computes both. `walk` yields the chunks one after another, in this thread, for
-    everything that is not a sum:
+    Solvers mostly use `reduce`, and `walks`, the number of passes, is the cost of a fit. `collect`
+    returns one value per chunk, in order. The engine computes both. `walk` yields the chunks one
+    after another, in this thread, for everything that is not a sum:
 
     - predictions and their scores, which are handed on chunk by chunk in the order of the rows;
     - streams, where each chunk changes the model that the next one meets;
@@ -83,11 +72,9 @@ class Rows:
     """
 
     engine: Engine
-    journal: Journal | None = None
     values: RowValues | None = None
     counter: Walks = field(default_factory=Walks)
     share: float = 1.0  # of all rows, for a sample of them
-    sample: str = ""  # identifies a sample
 
     @classmethod
     def of(cls, source: Iterable[Chunk]) -> "Rows":
@@ -112,10 +99,7 @@ class Rows:
         return self._reduced(fn, params, self._beside(numbers))
 
     def collect(self, fn: Callable[..., T], *params: Any) -> list[T]:
-        """Return fn(chunk, *params) of each chunk, in the order of the rows: one pass.
-
-        The result grows with the rows, so it is not recorded but computed again after a restart.
-        """
+        """Return fn(chunk, *params) of each chunk, in the order of the rows: one pass."""
         return self._collected(fn, params, self.values)
 
     def collect_numbered(self, fn: Callable[..., T], n_rows: int, *params: Any) -> list[T]:
@@ -154,11 +138,7 @@ class Rows:
 
     def _reduced(self, fn: Callable[..., T], params: tuple[Any, ...], values: Any) -> T:
         self.counter.count += self.share
-        if self.journal is None:
-            return self._carried(fn, params, values)
-        asked = (fn.__name__, params, self.sample + ("" if values is None else values.token))
-        total: T = self.journal(asked, lambda: self._carried(fn, params, values))
-        return total
+        return self._carried(fn, params, values)
 
     def _carried(self, fn: Callable[..., T], params: tuple[Any, ...], values: Any) -> T:
         if values is None:

@@ -12,8 +12,8 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 from quadlin.core.version import __version__
+from quadlin.files.atomic import atomic_write
 from quadlin.paper.study import Row, Study, Task
-from quadlin.storage.atomic import atomic_write
 
 ABOUT = "about.json"
 PACKAGES = ("numpy", "scipy", "scikit-learn", "array-api-compat", "torch", "cvxpy")

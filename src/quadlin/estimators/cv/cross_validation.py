@@ -22,7 +22,7 @@ from quadlin.estimators.cv.cv_warnings import warn_of_edge, warn_of_heavy_rows, 
 from quadlin.estimators.cv.splitting import is_shuffled, splits
 from quadlin.estimators.regression.base import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.estimators.regression.tasks import is_sparse, request_of, task_of
+from quadlin.estimators.regression.tasks import is_sparse, request_of, seed_of, task_of
 from quadlin.estimators.rows.columns import Columns, checked
 from quadlin.estimators.rows.parameters import check_options, is_auto
 from quadlin.solve.choose.rarity import with_rarity
@@ -193,7 +193,6 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         sample_weight: Any = None,
         *,
         groups: Any = None,
-        checkpoint: Any = None,
     ) -> Self:
         """Choose the rank and the penalties, then fit to all rows.
 
@@ -212,8 +211,6 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         groups : array (n_samples,) or None
             Rows of the same group are held out together; `cv` is then a number of folds, or a
             splitter for groups. The score then tells how well rows of new groups are predicted.
-        checkpoint : path or None
-            As for `SecondOrderRegressor.fit`.
 
         Returns
         -------
@@ -235,9 +232,9 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         ranks = checked_ranks(self.ranks, chunk.X.shape[1])
         alphas = None if self.alphas is None else checked_alphas(self.alphas)
         table = MemorySource(chunk.X, chunk.y, chunk.weight)
-        with no_model_yet(), self._journaled(checkpoint, table, columns, None) as journaled:
-            seed, journal = journaled
-            rows = Rows(Serial(table), journal)
+        with no_model_yet():
+            seed = seed_of(self)
+            rows = Rows(Serial(table))
             task = task_of(self, rows, table, columns, seed)
             chosen = Automatic(rarity=is_auto(self.rarity) and not task.robust)
             task = replace(task, pairs=None, automatic=chosen)

@@ -1,7 +1,7 @@
 """What the estimators share: they check rows, call the solver and keep what it learned."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Self
 
 from sklearn.base import BaseEstimator
@@ -9,11 +9,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import unflagged
-from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import blas_between_sums
 from quadlin.core.messages import warn
 from quadlin.core.rows import Rows
-from quadlin.data import Source
 from quadlin.data.columns.column_roles import ColumnRoles, code_advice, ratings_advice
 from quadlin.data.opening.engines import engine_for
 from quadlin.estimators.regression.fitted import Fitted
@@ -26,10 +24,10 @@ from quadlin.estimators.rows.input_errors import given_names, roles_in, warn_of_
 from quadlin.estimators.rows.parameters import check_one_pass, check_options, is_auto
 from quadlin.explain.diagnosis import diagnosis
 from quadlin.explain.row_findings import row_findings
+from quadlin.files.checkpoints import checkpoint_of
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.lowrank.types import FIXED, Status
-from quadlin.storage import Journal, checkpointed
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -150,9 +148,10 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             (at most OMP_NUM_THREADS, and one inside a thread or process that joblib or Dask
             started); and "serial" for everything else.
         checkpoint : path or None
-            A file that records every pass. If the fit is killed and started again with the same
-            rows and options, it continues where it stopped and ends at the same model. The file
-            takes O(kd) bytes per pass and is kept after the fit.
+            A file that holds the model after the last completed step, O(kd) numbers, written every
+            few seconds. A fit that is killed and started again with the same rows and options
+            begins at that model; choices of rank and penalties, and fits of several classes or of a
+            posterior, start again. The file is kept after the fit.
 
         Returns
         -------
@@ -164,17 +163,19 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             check_one_pass(self)
             return self._learn(source, columns, None, checkpoint)
         warm = self._warm_state(columns)
-        with no_model_yet(), self._journaled(checkpoint, source, columns, warm) as journaled:
-            seed, journal = journaled
+        with no_model_yet():
+            kept = checkpoint_of(checkpoint, source, self, seed_of(self), warm, columns.names_in)
             callbacks = FitCallbacks(self, X, y)
-            rows = Rows(engine_for(source, engine), journal)
-            task = task_of(self, rows, source, columns, seed)
+            rows = Rows(engine_for(source, engine))
+            task = task_of(self, rows, source, columns, kept.seed)
             if self.machine is not None:
                 warn_of_ratings(columns, task.make_units.fields, rows, source, self.machine)
             with blas_between_sums(rows.engine):
-                fitted = self._fitted_rows(Job(task, rows, source, warm, callbacks.on_step))
+                start, on_step = kept.start or warm, kept.watched(callbacks.on_step)
+                fitted = self._fitted_rows(Job(task, rows, source, start, on_step))
             if not fitted.is_begun:
                 raise KeyboardInterrupt
+            kept.note(fitted)
         self.adopt(fitted)
         callbacks.end(fitted.attributes)
         raise_or_warn(self, fitted.status, Status.stopped)
@@ -227,15 +228,6 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             advice = ratings_advice(roles, self.machine, given_names(roles.codes, fitted.columns))
             return "\n".join([text, f"columns: {advice}"])
         return "\n".join([text, *map(code_advice, roles.codes)])
-
-    def _journaled(
-        self, path: Any, source: MemorySource | Source, columns: Columns, warm: FitState | None
-    ) -> AbstractContextManager[tuple[int, Journal | None]]:
-        """Return the seed and the journal of a fit, as a context; without a path no journal."""
-        seed = seed_of(self)
-        if path is None:
-            return nullcontext((seed, None))
-        return checkpointed(path, source, self, seed, warm, columns.names_in)
 
     def adopt(self, fitted: Any) -> None:
         """Become the estimator that has learned this: for `load` and cross-validation."""

@@ -17,7 +17,7 @@ from quadlin.explain.effects import Effects, effects_of
 from quadlin.explain.report import report_page
 from quadlin.explain.summary import ModelSummary, summary_of
 from quadlin.explain.whole_columns import whole_columns
-from quadlin.storage.atomic import atomic_write
+from quadlin.files.atomic import atomic_write
 
 
 class Explaining(FittedAttributes):

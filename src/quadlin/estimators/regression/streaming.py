@@ -30,7 +30,7 @@ from quadlin.estimators.rows.categories import warn_unseen
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.input_errors import check_weights
 from quadlin.estimators.rows.parameters import check_options, is_asked_for, is_auto
-from quadlin.storage import checkpointed_stream
+from quadlin.files.checkpoints import checkpointed_stream
 from quadlin.stream.stream import Stream
 
 

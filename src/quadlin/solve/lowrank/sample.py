@@ -26,8 +26,7 @@ def sample_of(rows: Rows, share: float, n_rows: int | None, salt: int = 0) -> Ro
     are 1 on average then, and a row that has as much weight as all the rows for which one is drawn
     is always drawn, with its share of the weight. Rows of weight zero are left out. Rows in memory
     are selected, which counts as one pass over the sample; other rows are collected in one pass
-    over all. Nothing is collected before the first sum that is not in a journal. Memory: the
-    sample.
+    over all. Nothing is collected before the first sum. Memory: the sample.
 
     Examples
     --------
@@ -44,12 +43,7 @@ def sample_of(rows: Rows, share: float, n_rows: int | None, salt: int = 0) -> Ro
         engine=rows.engine.over(source),
         values=None,
         share=share * rows.share,
-        sample=f"{rows.sample}{share!r} of {n_rows}, {salt}; {_token(rows)}",
     )
-
-
-def _token(rows: Rows) -> str:
-    return "" if rows.values is None else rows.values.token
 
 
 @dataclass(frozen=True)

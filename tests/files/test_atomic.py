@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from quadlin.storage.atomic import TEMPORARY, atomic_write
+from quadlin.files.atomic import TEMPORARY, atomic_write
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs Unix")
 
@@ -48,7 +48,7 @@ def test_remains_of_killed_writers_are_removed_and_files_in_use_are_not(tmp_path
 
 @pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="needs /dev/stdout")
 def test_the_standard_output_is_written_to_wherever_it_goes(tmp_path):
-    code = "from quadlin.storage.atomic import atomic_write as write\n"
+    code = "from quadlin.files.atomic import atomic_write as write\n"
     code += "with write('/dev/stdout') as file: file.write(b'new')"
     path = tmp_path / "log"
     path.write_bytes(b"old ")

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from quadlin.storage.tensor_file import FileFormatError, read_tensors, write_tensors
+from quadlin.files.tensors import FileFormatError, read_tensors, write_tensors
 
 TENSORS = {"a": np.arange(6.0).reshape(2, 3), "b": np.ones(4, np.float32), "c": np.arange(3)}
 HEADER = {"name": "Zürich", "numbers": [1, 2.5, None, True], "deep": {"x": {}}}

@@ -16,9 +16,9 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.version import __version__
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.estimators.labels.logistic_model import LogisticModel
-from quadlin.export.model_file import parts_of
+from quadlin.files.atomic import atomic_write
+from quadlin.files.model_file import parts_of
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.storage.atomic import atomic_write
 
 TAKEN = ("", "y", "label", "probabilities")  # names of outputs
 OPSET, ML_OPSET, IR_VERSION = 17, 2, 8  # of 2022: every runtime since then reads them

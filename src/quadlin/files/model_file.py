@@ -1,0 +1,536 @@
+"""Fitted estimators in files that hold numbers and text only, and are readable without quadlin.
+
+The dataclasses here are the schema of a file; `docs/model_files.md` describes it.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.messages import warn
+from quadlin.core.version import __version__
+from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.label_sets import LabelSets
+from quadlin.data.sources.csv_text import Dialect
+from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV, shared_params
+from quadlin.estimators.labels.classifier import SecondOrderClassifier
+from quadlin.estimators.labels.fitted_classes import COUPLINGS, FittedClasses
+from quadlin.estimators.labels.logistic_model import LogisticModel
+from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
+from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
+from quadlin.estimators.regression.fitted import Fitted
+from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.rows.columns import Columns
+from quadlin.estimators.rows.parameters import check_options
+from quadlin.estimators.signals.phase import PhaseRetriever, search_effort
+from quadlin.estimators.signals.sensing import MatrixSensing
+from quadlin.explain.pair_report import PairReport
+from quadlin.files.schema import AnyJSON, Reader, flatten
+from quadlin.files.tensors import DAMAGED, JSON, FileFormatError, read_tensors, write_tensors
+from quadlin.solve.fields.gibbs import Draws
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.lowrank.types import Record, Status
+from quadlin.stream.restore import state_of, stream_of
+from quadlin.stream.state import InvalidContentError, StreamState, require
+
+ESTIMATORS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        *(SecondOrderRegressor, FactorizationMachineRegressor, SecondOrderRegressorCV),
+        *(SecondOrderClassifier, FactorizationMachineClassifier, PhaseRetriever, MatrixSensing),
+    )
+}
+SIGNALS = (PhaseRetriever, MatrixSensing)
+PICKLE_SUFFIXES = (".pkl", ".pickle", ".joblib")  # whose readers expect another format
+LABEL_KINDS = {"U": str, "i": int, "u": int, "f": float, "b": bool, "O": object}
+SCORES = ("best_score_", "n_passes_", "cv_results_")  # what cross-validation adds to an estimator
+ROUNDING = 1e-5  # by which the two forms of a model may differ
+
+
+@dataclass(frozen=True)
+class ColumnsRecord:
+    """The columns that a model was fitted to, and the levels of its text columns."""
+
+    n_features_in: int
+    names: tuple[str, ...] | None  # feature_names_in_
+    levels: tuple[tuple[str, ...] | None, ...] | None  # of each column, None for numbers
+    inputs: tuple[str, ...]  # the names of columns with levels
+    separators: tuple[str | None, ...]  # of columns of lists
+    kinds: tuple[str | None, ...]  # dtypes of levels, None for text; () where all are
+    dtype: str
+    fill: tuple[float, ...] | None  # what stands for missing numbers
+    target: str | None
+    weight: str | None
+    csv: AnyJSON  # how CSV was declared to be written
+
+    @classmethod
+    def of(cls, columns: Columns) -> "ColumnsRecord":
+        """Return the record of columns."""
+        names, encoder, csv = columns.names_in, columns.encoder, columns.csv.declared
+        levels: Any = None if encoder is None else [v and tuple(v) for v in encoder.levels]
+        inputs = () if encoder is None else tuple(encoder.input_names)
+        lists = {} if encoder is None else encoder.separators
+        return cls(
+            n_features_in=int(columns.n_features_in),
+            names=None if names is None else tuple(map(str, names)),
+            levels=levels,
+            inputs=inputs,
+            separators=tuple(lists.get(name) for name in inputs),
+            kinds=() if encoder is None else encoder.kinds,
+            dtype="float64" if encoder is None else encoder.dtype.name,
+            fill=None if columns.fill_list is None else tuple(columns.fill_list),
+            target=columns.target,
+            weight=columns.weight,
+            csv=csv,  # type: ignore[arg-type]
+        )
+
+    def columns(self) -> Columns:
+        """Return the columns; raise an error if no table can have them."""
+        encoder = None
+        if self.levels is not None:
+            require(_distinct(self.inputs), "the columns of the table")
+            each = tuple(zip(self.levels, self.separators, self.inputs, strict=True))
+            levels: Any = tuple(
+                None
+                if labels is None
+                else {label: i for i, label in enumerate(labels)}
+                if separator is None
+                else LabelSets(labels, separator)
+                for labels, separator, _ in each
+            )
+            require(all(labels is None or _distinct(labels) for labels, *_ in each), "the levels")
+            require(all(s is None or s for s in self.separators), "the separators")
+            require(len(self.kinds) in (0, len(self.inputs)), "the dtypes of levels")
+            encoder = TableEncoder(self.inputs, levels, np.dtype(self.dtype), self.kinds)
+            require(_distinct(encoder.names) and len(encoder.names), "the names of the features")
+            for name in self.inputs:
+                encoder.level_values(name)
+        names = None if self.names is None else np.asarray(self.names, dtype=object)
+        if self.names is not None:
+            same = encoder is None or self.names == self.inputs
+            require(same and _distinct(self.names), "the names of the columns")
+            require(len(self.names) == self.n_features_in, "the number of columns")
+        require(encoder is None or len(self.inputs) == self.n_features_in, "the number of columns")
+        csv: Any = self.csv
+        columns = Columns(self.n_features_in, names, encoder, None, self.target, self.weight)
+        columns = replace(columns, csv=Dialect.of(**csv))
+        if self.fill is None:
+            return columns
+        return replace(columns, fill=dict(zip(columns.number_names, self.fill, strict=True)))
+
+
+@dataclass(frozen=True)
+class FitRecord:
+    r"""One fit: :math:`y = v + e^\top g + e^\top M e,\ e = x - \bar x`, and all that it learned.
+
+    M is ``factor @ diag(factor_weights) @ factor.T``, with its diagonal where `has_diagonal`.
+    """
+
+    feature_mean: np.ndarray  # x̄
+    feature_sd: np.ndarray
+    slope_at_mean: np.ndarray  # g
+    value_at_mean: float  # v
+    factor: np.ndarray  # (d, k)
+    factor_weights: np.ndarray  # (k,)
+    has_diagonal: np.ndarray
+    columns: ColumnsRecord
+    fields: tuple[tuple[int, ...], ...]
+    state: StreamState
+    uncertainty: Uncertainty | None
+    draws: Draws | None
+    pairs: PairReport | None
+    noise: float | None
+    train_score: float | None
+
+    @classmethod
+    def of(cls, fitted: Fitted) -> "FitRecord":
+        """Return the record of a fit."""
+        return cls(
+            **in_user_units(fitted.state),
+            columns=ColumnsRecord.of(fitted.columns),
+            fields=tuple(tuple(map(int, field)) for field in fitted.fields),
+            state=state_of(fitted.stream),
+            uncertainty=fitted.law,
+            draws=fitted.draws,
+            pairs=fitted.pairs,
+            noise=fitted.noise,
+            train_score=fitted.train_score,
+        )
+
+    def fitted(self) -> Fitted:
+        """Return the fit; raise an error if no fit can have given this record."""
+        columns, members = self.columns.columns(), [j for field in self.fields for j in field]
+        d = len(self.feature_mean)
+        require(len(columns.names) == d, "the number of features")
+        require(_distinct(members) and all(0 <= j < d for j in members), "the fields")
+        fields = tuple(np.asarray(field, dtype=int) for field in self.fields)
+        stream = stream_of(self.state, columns.names, fields)
+        for name, value in in_user_units(stream.current).items():
+            given = getattr(self, name)
+            same = np.shape(given) == np.shape(value) and np.isfinite(value).all()
+            same = same and np.asarray(given).dtype == np.asarray(value).dtype
+            close = same and np.abs(np.asarray(given) * 1.0 - value) <= ROUNDING * np.abs(value)
+            require(np.all(close), repr(name))
+        learned = (self.uncertainty, self.draws, self.pairs, self.noise, self.train_score)
+        fitted = Fitted(stream, columns, fields, *learned)
+        # Whatever shapes and types do not show, a prediction does.
+        X = np.asarray(self.feature_mean[None], dtype=to_numpy(stream.current.units.scale).dtype)
+        require(np.isfinite(to_numpy(fitted.predict(X))).all(), "the model")
+        require(not fitted.has_spread or np.isfinite(fitted.predict_std(X)).all(), "the spread")
+        return fitted
+
+
+@dataclass(frozen=True)
+class SignalRecord:
+    """A recovered signal, or the matrix left diag(values) rightᵀ."""
+
+    n_features_in: int
+    feature_names_in: tuple[str, ...] | None
+    status: Status
+    history: tuple[Record, ...]
+    signal: np.ndarray | None = None
+    imaginary: np.ndarray | None = None
+    left: np.ndarray | None = None
+    values: np.ndarray | None = None
+    right: np.ndarray | None = None
+    intercept: float = 0.0
+
+    @classmethod
+    def of(cls, estimator: Any) -> "SignalRecord":
+        """Return the record of an estimator."""
+        names = getattr(estimator, "feature_names_in_", None)
+        arrays: dict[str, Any] = {}
+        if isinstance(estimator, PhaseRetriever):
+            z = estimator.signal_
+            arrays["signal"] = np.ascontiguousarray(z.real)
+            arrays["imaginary"] = np.ascontiguousarray(z.imag) if np.iscomplexobj(z) else None
+        else:
+            arrays = {"left": estimator.left_, "values": estimator.values_}
+            arrays["right"] = estimator.right_ if estimator.is_pair_ else None
+        return cls(
+            int(estimator.n_features_in_),
+            None if names is None else tuple(map(str, names)),
+            estimator.status_,
+            estimator.history_,
+            **arrays,
+            intercept=float(getattr(estimator, "intercept_", 0.0)),
+        )
+
+    def restore(self, estimator: Any) -> None:
+        """Give an estimator what it learned; raise an error if it cannot have learned it."""
+        signal, left, right = self.signal, self.left, self.right
+        arrays = [a for a in (signal, self.imaginary, left, self.values, right) if a is not None]
+        require(all(a.dtype.kind == "f" for a in arrays) and self.history, "the recovered arrays")
+        if isinstance(estimator, PhaseRetriever):
+            assert signal is not None
+            width, alone = len(signal), left is None and right is None and self.values is None
+            require(alone and width > 0, "the arrays of a signal")
+            z = signal if self.imaginary is None else signal + 1j * self.imaginary
+            estimator.signal_ = z
+        else:
+            assert left is not None
+            assert self.values is not None
+            width = len(left) + (0 if right is None else len(right))
+            require(signal is None and self.imaginary is None, "the arrays of a matrix")
+            estimator.left_, estimator.values_ = left, self.values
+            estimator.right_, estimator.is_pair_ = (
+                left if right is None else right,
+                right is not None,
+            )
+            estimator.intercept_ = self.intercept
+        require(self.n_features_in == width and min(map(len, arrays[:1])) > 0, "the width")
+        estimator.status_, estimator.history_ = self.status, self.history
+        estimator.n_features_in_, names = width, self.feature_names_in
+        if names is not None:
+            require(_distinct(names) and len(names) == width, "the names of the features")
+            estimator.feature_names_in_ = np.asarray(names, dtype=object)
+
+
+def save(estimator: Any, path: str | os.PathLike[str]) -> None:
+    """Write a fitted estimator to a file.
+
+    Parameters
+    ----------
+    estimator : an estimator of quadlin
+        Fitted, or in the middle of a stream. Arrays of torch and others are written as numpy's.
+        Parameters that are not numbers, text or lists of them (a `RandomState`, a splitter, a
+        scorer) are written as None, with a warning; callbacks are left out.
+    path : path
+        The file, usually named ``*.safetensors``. An existing file is replaced once the new one is
+        complete; a device or a pipe is written to. Names of pickles raise an error.
+
+    See Also
+    --------
+    load : Read it again.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from quadlin.datasets import make_second_order
+    >>> data = make_second_order(300, 4, rank=1, random_state=0)
+    >>> model = SecondOrderRegressor(rank=1, random_state=0).fit(data.X, data.y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(model, f"{folder}/model.safetensors")
+    ...     again = load(f"{folder}/model.safetensors")
+    >>> bool((again.predict(data.X) == model.predict(data.X)).all())
+    True
+    """
+    name = type(estimator).__name__
+    if ESTIMATORS.get(name) is not type(estimator):
+        inside = ""
+        if hasattr(estimator, "best_estimator_"):
+            inside = " Save its best_estimator_."
+        elif hasattr(estimator, "steps"):
+            inside = (
+                " Save its last step, pipeline[-1], and apply the other steps to the rows yourself."
+            )
+        raise TypeError(f"{name} cannot be saved; {', '.join(ESTIMATORS)} can.{inside}")
+    if Path(path).suffix.lower() in PICKLE_SUFFIXES:
+        raise ValueError(
+            f"{os.fspath(path)} is named like a pickle, but `save` writes safetensors, which "
+            f"`load` reads. Name it {Path(path).with_suffix('.safetensors').name!r}."
+        )
+    check_is_fitted(estimator)
+    _check_params(estimator)
+    header: dict[str, JSON] = {"class": name, "quadlin_version": __version__}
+    header["params"] = _params_record(estimator)
+    arrays: dict[str, np.ndarray] = {}
+    if isinstance(estimator, SIGNALS):
+        flatten(SignalRecord.of(estimator), "", header, arrays)
+    else:
+        for i, part in enumerate(parts_of(estimator)):
+            flatten(FitRecord.of(part), str(i) if i else "", header, arrays)
+    if isinstance(estimator, LogisticModel):
+        header["classes"] = _labels_record(estimator.classes_)
+        header["coupling"] = getattr(estimator.fitted_, "coupling", 0.0)
+        header["n_joint"] = len(getattr(estimator.fitted_, "joint", ()))
+    if hasattr(estimator, "cv_results_"):
+        header["scores"] = {score: _scores_record(getattr(estimator, score)) for score in SCORES}
+    try:  # all that `load` checks, before anything is written
+        _estimator(arrays, json.loads(json.dumps(header, allow_nan=False)))
+    except (InvalidContentError, ArithmeticError, LookupError, ValueError) as error:
+        raise ValueError(
+            f"The model cannot be saved, since `load` would not read the file: {error}. "
+            "Look for numbers that are far too large or too small in X, y and the weights."
+        ) from error
+    write_tensors(path, arrays, header, kind="model")
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read an estimator that `save` wrote. Nothing in the file is run, whoever wrote it.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    estimator
+        Of the class that was saved, with all fitted attributes. On the same machine and libraries
+        it predicts the same to the last bit, and `partial_fit` and `warm_start` continue as if it
+        had never been saved.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is not one that `save` wrote, or holds values that contradict each other.
+    """
+    arrays, header = read_tensors(path, kind="model")
+    try:
+        return _estimator(arrays, header)
+    except Exception as error:
+        # No computation fails on values that `save` wrote, so no fit has produced these.
+        saved_by, advice = str(header.get("quadlin_version"))[:20], DAMAGED
+        if saved_by != __version__:
+            advice = f"It was saved by quadlin {saved_by!r}, and this is {__version__!r}: use that "
+            advice += "version, or fit the model again."
+        raise FileFormatError(path, f"It contradicts itself: {error}.", advice) from error
+
+
+def parts_of(estimator: Any) -> tuple[Fitted, ...]:
+    """Return the fit, or for several classes the fit of each, then their joint scores."""
+    fitted = estimator.fitted_
+    return (*fitted.parts, *fitted.joint) if isinstance(fitted, FittedClasses) else (fitted,)
+
+
+def in_user_units(state: FitState) -> dict[str, Any]:
+    """Return the model about the mean of the features, where nothing cancels."""
+    model, units, target = state.model, state.units, state.units.target
+    U, s, w, free, scale, mean, rest = (
+        to_numpy(a).astype(np.float64)
+        for a in (model.U, model.s, model.w, units.free, units.scale, units.mean, units.rest)
+    )
+    value = target.mean + target.scale * (model.c - float(np.sum(free * ((U * U) @ s))))
+    return {
+        "feature_mean": mean + rest / np.where(scale > 0, scale, 1.0),
+        "feature_sd": np.sqrt(to_numpy(state.features.var)),
+        "slope_at_mean": target.scale * scale * w,
+        "value_at_mean": float(value),
+        "factor": scale[:, None] * U,
+        "factor_weights": target.scale * s,
+        "has_diagonal": free > 0,
+    }
+
+
+@np.errstate(all="ignore")  # what overflows raises an error
+def _estimator(arrays: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
+    """Return the estimator of a file, after every value in it was checked."""
+    reader = Reader.of(header, arrays)
+    about = {name: reader.tree.pop(name, None) for name in ("class", "quadlin_version", "params")}
+    require(about["class"] in tuple(ESTIMATORS), "the class")
+    estimator = ESTIMATORS[str(about["class"])]()
+    _set_params(estimator, about["params"])
+    if isinstance(estimator, SIGNALS):
+        reader.value(SignalRecord, reader.tree, "file").restore(estimator)
+        return estimator
+    more = ("classes", "coupling", "n_joint") if isinstance(estimator, LogisticModel) else ()
+    more = (*more, "scores") if isinstance(estimator, SecondOrderRegressorCV) else more
+    extra = {name: reader.tree.pop(name) for name in more}
+    others = [reader.tree.pop(str(i)) for i in range(1, 1 + sum(k.isdigit() for k in reader.tree))]
+    parts = [Reader({}).value(FitRecord, tree, "file").fitted() for tree in (reader.tree, *others)]
+    linked = "logistic" if isinstance(estimator, LogisticModel) else estimator.loss
+    loss = "squared" if linked == "huber" else linked
+    require(all(part.options.loss == loss for part in parts), "the loss")
+    if not isinstance(estimator, LogisticModel):
+        require(len(parts) == 1, "the number of fits")
+        estimator.adopt(parts[0])
+        for name in SCORES if extra else ():
+            setattr(estimator, name, _scores_of(extra["scores"][name]))
+        return estimator
+    classes, n_joint = _labels_of(extra["classes"]), extra["n_joint"]
+    count = 1 if len(classes) == 2 else len(classes)
+    require(n_joint in (0, count) and len(parts) == count + n_joint, "the number of classes")
+    require(extra["coupling"] in COUPLINGS, "how probabilities are combined")
+    require(all(part.columns.names == parts[0].columns.names for part in parts), "the features")
+    fits, joint = tuple(parts[:count]), tuple(parts[count:])
+    estimator.adopt(FittedClasses(classes, fits, float(extra["coupling"]), joint))
+    return estimator
+
+
+def _check_params(estimator: Any) -> None:
+    """Raise an error for parameters for which `fit` would, before it reads a row."""
+    if isinstance(estimator, SIGNALS):
+        search_effort(estimator)
+        return
+    if isinstance(estimator, SecondOrderRegressorCV):
+        estimator = SecondOrderRegressor(rank=1, **shared_params(estimator))
+    check_options(estimator)
+
+
+def _params_record(estimator: Any) -> dict[str, JSON]:
+    """Return the constructor's parameters; None with a warning for those that no file can hold."""
+    record = {}
+    for name, value in estimator.get_params(deep=False).items():
+        try:
+            record[name] = _param_record(value)
+        except TypeError:
+            record[name] = None
+            warn(
+                f"The parameter {name}={value!r} is not a number, text or a list of these. It is "
+                f"saved as {name}=None; set it again after loading."
+            )
+    return record
+
+
+def _param_record(value: Any) -> JSON:
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, tuple):
+        return {"tuple": [_param_record(item) for item in value]}
+    if isinstance(value, list | range):
+        return [_param_record(item) for item in value]
+    if isinstance(value, Mapping):
+        return {"dict": [[_param_record(k), _param_record(v)] for k, v in value.items()]}
+    if (
+        value is None
+        or type(value) in (bool, int, str)
+        or (type(value) is float and isfinite(value))
+    ):
+        return value
+    raise TypeError
+
+
+def _set_params(estimator: Any, params: JSON) -> None:
+    require(isinstance(params, dict), "the parameters")
+    require(params.keys() == estimator.get_params(deep=False).keys(), "the parameters")
+    for name, value in params.items():
+        setattr(estimator, name, _param(value))
+    try:
+        _check_params(estimator)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidContentError(f"the parameters are not valid ({error})") from error
+
+
+def _param(value: JSON) -> Any:
+    match value:
+        case {"tuple": list(items)}:
+            return tuple(map(_param, items))
+        case {"dict": list(items)}:
+            return {_param(key): _param(item) for key, item in items}
+        case list():
+            return list(map(_param, value))
+        case dict():
+            raise InvalidContentError("a parameter is neither a value nor a list")
+    return value
+
+
+def _scores_record(value: Any) -> JSON:
+    """Return scores as JSON: numbers, arrays with their type, and dicts and lists of them."""
+    if isinstance(value, np.ndarray):
+        return {"array": value.dtype.str, "items": np.asarray(value).astype(str).tolist()}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"scores": {key: _scores_record(item) for key, item in value.items()}}
+    if isinstance(value, list):
+        return [_scores_record(item) for item in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return (
+        {"array": "<f8", "items": str(value)} if isinstance(value, float) else _param_record(value)
+    )
+
+
+def _scores_of(record: JSON) -> Any:
+    match record:
+        case {"array": str(kind), "items": list(items)} if np.dtype(kind).kind in "fi":
+            return np.asarray(items).astype(kind)
+        case {"array": "<f8", "items": str(number)}:
+            return float(number)
+        case {"scores": dict(scores)}:
+            return {key: _scores_of(item) for key, item in scores.items()}
+        case list():
+            return list(map(_scores_of, record))
+    return _param(record)
+
+
+def _labels_record(classes: np.ndarray) -> JSON:
+    labels = classes.tolist()
+    plain = all(type(label) in (str, int, float, bool) for label in labels)
+    if not plain or classes.dtype.kind not in LABEL_KINDS:
+        raise ValueError(
+            f"Labels of type {classes.dtype} cannot be saved. Use text, whole numbers or booleans."
+        )
+    return {"kind": classes.dtype.kind, "labels": labels}
+
+
+def _labels_of(record: JSON) -> np.ndarray:
+    require(isinstance(record, dict) and record.keys() == {"kind", "labels"}, "the classes")
+    kind, labels = record["kind"], record["labels"]
+    types = {type(label) for label in labels}
+    require(len(types) == 1 < len(labels) and types <= {str, int, float, bool}, "the classes")
+    require(all(isinstance(label, LABEL_KINDS[kind]) for label in labels), "the classes")
+    classes = np.asarray(labels, dtype=object if kind == "O" else None)
+    require(bool(np.all(classes[:-1] < classes[1:])), "the order of the classes")
+    return classes
+
+
+def _distinct(items: Any) -> bool:
+    return len(set(items)) == len(items)
