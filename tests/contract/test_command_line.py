@@ -25,16 +25,13 @@ from sklearn.metrics import (
 
 import quadlin
 from quadlin import (
-    FactorizationMachineRegressor,
     SecondOrderClassifier,
     SecondOrderRegressor,
     load,
     open_source,
 )
 
-COMMANDS = (
-    *("fit", "predict", "evaluate", "inspect", "pairs", "check", "recommend", "export", "demo"),
-)
+COMMANDS = (*("fit", "predict", "evaluate", "inspect", "pairs", "check", "export", "demo"),)
 FEATURES = ["city", "area", "age", "garden"]
 
 
@@ -186,13 +183,13 @@ def test_a_fit_writes_the_model_that_python_fits(run, folder):
 
 
 def test_options_are_parameters_of_the_estimator(run):
-    run("fit F/numbers.csv --target price --rank 1 --alpha 0.5,2 --loss huber --random-state 3")
+    run("fit F/numbers.csv --target price --rank 1 --alpha 0.5,2 --loss huber")
     params = load("model.safetensors").get_params()
-    wanted = {"rank": 1, "alpha": (0.5, 2.0), "loss": "huber", "random_state": 3}
+    wanted = {"rank": 1, "alpha": (0.5, 2.0), "loss": "huber"}
     assert {name: params[name] for name in wanted} == wanted
 
 
-@pytest.mark.parametrize("way", ["F/houses.parquet", "F/houses.csv --engine 2"])
+@pytest.mark.parametrize("way", ["F/houses.parquet", "F/houses.csv --missing drop"])
 def test_other_files_and_engines_fit_the_same_model(run, way):
     for name, data in (("a.st", "F/houses.csv"), ("b.st", way)):
         run(f"fit {data} --target price --rank 1 --alpha 1 -q -o {name}")
@@ -200,7 +197,7 @@ def test_other_files_and_engines_fit_the_same_model(run, way):
     np.testing.assert_allclose(theirs, ours, rtol=1e-6)
 
 
-@pytest.mark.parametrize("options", ["--rank 2 --alpha 300", "--cv", "--loss huber --rank 1"])
+@pytest.mark.parametrize("options", ["--rank 2 --alpha 300", "--loss huber --rank 1"])
 def test_the_r2_of_a_fit_is_what_evaluate_says_of_its_rows(run, options):
     data = "F/all.csv --target price --weight weight"
     said = run(f"fit {data} --columns area,age {options} --json -q").json
@@ -234,13 +231,6 @@ def test_pairs_are_given_by_name(run):
         pair = found.get(names) or found[names[::-1]]
         # Five robust standard errors, plus 2% for the shrinkage of a ridge penalty.
         assert abs(pair.coefficient - truth) < 5 * pair.std_error + 0.02 * truth
-
-
-def test_cross_validation_keeps_names_and_levels(run):
-    run("fit F/houses.csv --target price --cv -q")
-    assert load("model.safetensors").feature_names_in_.tolist() == FEATURES
-    assert run("evaluate model.safetensors F/new.csv --target price", 1).err.count("price")
-    assert run("evaluate model.safetensors F/houses.csv --json").json["r2"] > 0.95
 
 
 def test_counts_are_scored_by_their_deviance(run):
@@ -511,17 +501,13 @@ def test_the_command_that_check_suggests_fits_the_table(run, table, expected):
     assert answer["command"] in run("check t.csv --target price").out
 
 
-def test_a_constant_column_and_two_valued_ones_are_named(run):
+def test_a_constant_column_is_named(run):
     USED.assign(same=1.0).to_csv("t.csv", index=False)
-    texts = [f["text"] for f in run("check t.csv --target price --json").json["findings"]]
-    assert any("same" in text for text in texts)
-    assert any("garden" in text for text in texts)
+    answer = run("check t.csv --target price --json").json
+    assert answer["constant"] == ["same"]
+    assert any("same" in finding["text"] for finding in answer["findings"])
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="`quadlin check` prints condition number 2.1 and 2.0e4 for the same table (issue 32)",
-)
 def test_check_and_inspect_agree_on_the_condition_number(run):
     printed = run("check F/houses.csv --target price").out
     run("fit F/houses.csv --target price -q")
@@ -536,10 +522,6 @@ def suggested(run, table):
     return run("check t.csv --target y --json").json["command"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="`check` proposes an area and an rpm as categories and 99,999 as missing (issue 32)",
-)
 @pytest.mark.parametrize(
     ("name", "effects"),
     [
@@ -551,13 +533,9 @@ def test_check_takes_quantities_for_numbers(run, name, effects):
     rng = np.random.default_rng(0)
     x, e = rng.choice(list(effects), 300), rng.normal(size=(2, 300))
     table = pd.DataFrame({name: x, "other": e[0], "y": [effects[v] for v in x] + e[0] + e[1] / 2})
-    assert "--categorical" not in suggested(run, table)
+    assert "--categorical-features" not in suggested(run, table)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="`check` proposes an area and an rpm as categories and 99,999 as missing (issue 32)",
-)
 def test_check_declares_no_large_value_as_missing(run):
     rng = np.random.default_rng(0)
     income = rng.integers(20_000, 50_000, 300)
@@ -566,10 +544,6 @@ def test_check_declares_no_large_value_as_missing(run):
     assert "--na" not in suggested(run, pd.DataFrame({"income": income, "y": y}))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="`check` suggests `--classify` in words and not in its command (issue 32)",
-)
 def test_what_check_advises_in_words_is_in_its_command(run):
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 300)).round(3)
@@ -580,7 +554,6 @@ def test_what_check_advises_in_words_is_in_its_command(run):
     assert words == ("--classify" in answer["command"])
 
 
-@pytest.mark.xfail(strict=True, reason="`check` judges 300 rows by the 6 complete ones (issue 32)")
 def test_check_counts_rows_that_its_command_fits(run):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 20)).round(3)
@@ -597,123 +570,29 @@ def test_standard_errors_must_be_asked_for_in_the_fit(run):
     run(fit)
     err = run("predict model.safetensors F/numbers.csv --std -o p.csv", 1).err
     assert "--uncertainty" in err
-    for option, value in (("--uncertainty", True), ("--robust-errors", "robust")):
-        run(f"{fit} {option}")
-        assert load("model.safetensors").uncertainty == value
-        run("predict model.safetensors F/numbers.csv --std -o p.csv -q")
+    run(f"{fit} --uncertainty")
+    run("predict model.safetensors F/numbers.csv --std -o p.csv -q")
 
 
-def test_one_pass_reads_every_row_once(run):
-    run("fit F/numbers.csv --target price --rank 1 --one-pass --batch-size 100 -q")
-    assert load("model.safetensors").n_samples_seen_ == 400
-    assert run("evaluate model.safetensors F/numbers.csv --json").json["r2"] > 0.9
+@pytest.mark.parametrize("decimal", [",", "."])
+def test_files_are_read_as_that_of_the_fit_was(run, decimal):
+    def write(name, decimal):
+        columns = ["area", "age", "price", "weight"]
+        TABLE[columns].to_csv(name, index=False, sep=";", decimal=decimal)
 
-
-def test_a_configuration_file_gives_options_and_the_command_line_wins(run):
-    options = 'target = "price"\ncolumns = ["area", "age"]\nrank = 1\nalpha = [0.5, 2]\n'
-    Path("q.toml").write_text(f"[fit]\n{options}[inspect]\ntop = 1\n")
-    run("fit F/houses.csv --config q.toml --rank 0 -q")
-    model = load("model.safetensors")
-    assert (model.rank, model.alpha) == (0, (0.5, 2))
-    assert model.feature_names_in_.tolist() == ["area", "age"]
-    assert len(run("inspect model.safetensors --config q.toml --json").json["linear"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "mentioned"),
-    [
-        ("[fit]\nrnak = 1\n", "rnak"),
-        ("[fitt]\nrank = 1\n", "fitt"),
-        ("[fit\n", "TOML"),
-        ("[fit]\nrank = 2.7\n", "2.7"),
-        ("[fit]\ncolumns = [[1]]\n", "columns"),
-    ],
-)
-def test_a_configuration_file_that_is_wrong_is_refused(run, text, mentioned):
-    Path("q.toml").write_text(text)
-    assert mentioned in run("fit F/houses.csv --target price --config q.toml", 2).err
-    assert not Path("model.safetensors").exists()
-
-
-@pytest.mark.parametrize("signs", [",.", ".,"])
-def test_files_are_read_as_that_of_the_fit_was(run, signs):
-    def write(name, signs):
-        table = TABLE[["area", "age", "price"]].assign(area=1000 * TABLE.area)
-        written = table.map(lambda v: f"{v:,}".translate(str.maketrans(",.", signs)))
-        written.assign(weight=TABLE.weight).to_csv(name, index=False, sep=";")
-
-    write("t.csv", signs)
-    write("other.csv", signs[::-1])
-    run(f"fit t.csv --thousands {signs[0]} --target price --weight weight --rank 0 -q")
+    other = ",."[decimal == ","]
+    write("t.csv", decimal)
+    write("other.csv", other)
+    run(f"fit t.csv --decimal {decimal} --target price --weight weight --rank 0 -q")
     scores = run("evaluate model.safetensors t.csv --json").json
-    other = f"evaluate model.safetensors other.csv --thousands {signs[1]} --json"
-    assert run(other).json == scores  # what is given overrules what the model remembers
-    assert "--thousands" in run("evaluate model.safetensors other.csv", 1).err
+    line = f"evaluate model.safetensors other.csv --decimal {other} --json"
+    assert run(line).json == scores  # what is given overrules what the model remembers
+    assert "--decimal" in run("evaluate model.safetensors other.csv", 1).err
     assert scores["weight"] == "weight"
     assert run("evaluate model.safetensors t.csv --weight '' --json").json["weight"] is None
     predicted = run("predict model.safetensors t.csv -o -").out.split()[1:]
-    rows = TABLE[["area", "age"]].assign(area=1000 * TABLE.area)
-    expected = load("model.safetensors").predict(rows)
+    expected = load("model.safetensors").predict(TABLE[["area", "age"]])
     np.testing.assert_allclose(np.array(predicted, dtype=float), expected, rtol=1e-9)
-
-
-@pytest.fixture
-def ratings(run):
-    """Ratings, likes, users and films, as files."""
-    rng = np.random.default_rng(0)
-    u, i = np.divmod(rng.choice(40 * 25, 600, replace=False), 25)
-    taste = rng.normal(size=40)[u] * rng.normal(size=25)[i] + 0.2 * rng.normal(size=600)
-    table = pd.DataFrame({"user": [f"u{v}" for v in u], "film": [f"f{v}" for v in i]})
-    stars = np.clip(np.round(6 + 2 * taste) / 2, 1, 5)
-    table.assign(rating=stars).to_csv("ratings.csv", index=False)
-    table.assign(like=np.where(taste > 0, "like", "no")).to_csv("likes.csv", index=False)
-    table[["user"]].drop_duplicates().to_csv("users.csv", index=False)
-    films = table[["film"]].drop_duplicates()
-    films.assign(title="no. " + films.film).to_csv("films.csv", index=False)
-    return table
-
-
-def test_the_best_items_of_each_user_are_those_of_python(run, ratings):
-    run("fit ratings.csv --target rating --fm -q")
-    model = load("model.safetensors")
-    assert isinstance(model, FactorizationMachineRegressor)
-    line = "recommend model.safetensors users.csv films.csv -n 3 --exclude ratings.csv -o"
-    assert run(f"{line} top.csv --json").json["users"] == 40
-    users, films, top = (pd.read_csv(f"{t}.csv") for t in ("users", "films", "top"))
-    best = model.recommend(users, films, 3, exclude=ratings)
-    order = ["user", "rank"]
-    pd.testing.assert_frame_equal(
-        top.sort_values(order).reset_index(drop=True),
-        best.sort_values(order).reset_index(drop=True),
-    )
-    whole = Path("top.csv").read_text()
-    assert run(f"{line} -").out == whole
-    people = Path("users.csv").read_bytes()
-    assert run(f"{line} - --format csv".replace("users.csv", "-"), stdin=people).out == whole
-    both = "recommend model.safetensors ratings.csv ratings.csv -n 1 -o -"
-    assert len(run(f"{both} --user-columns user --item-columns film").out.splitlines()) == 41
-    assert "--user-columns" in run(both, 2).err
-
-
-def test_users_keep_the_order_of_their_file(run, ratings):
-    run("fit ratings.csv --target rating --fm -q")
-    run("recommend model.safetensors users.csv films.csv -n 1 -o top.csv -q")
-    users, top = (pd.read_csv(f"{t}.csv")["user"].tolist() for t in ("users", "top"))
-    assert top == users
-
-
-def test_labels_that_are_text_rank_items_by_the_one_that_is_named(run, ratings):
-    run("fit likes.csv --target like --fm -q")
-    line = "recommend model.safetensors users.csv films.csv -n 2 -o -"
-    assert "--label" in run(line, 1).err
-    assert "'like'" in run(line, 1).err
-    assert "probability=like" in run(f"{line} --label like").out.splitlines()[0]
-    assert "likes" in run(f"{line} --label likes", 2).err
-
-
-def test_check_suggests_a_factorization_machine_for_ratings(run, ratings):
-    run(run("check ratings.csv --target rating --json").json["command"].removeprefix("quadlin "))
-    assert isinstance(load("model.safetensors"), FactorizationMachineRegressor)
 
 
 def test_csv_of_other_countries_is_read_and_remembered(run):
@@ -768,7 +647,7 @@ WRONG = """
 1 | fit F/houses.csv --target prise | 'prise' 'price' --target
 1 | fit F/houses.csv --target price --columns aera | 'aera' 'area' --columns
 1 | fit F/houses.csv --target price --exclude aera | 'aera' --exclude
-1 | fit F/houses.csv --target price --categorical aera | 'aera' --categorical
+1 | fit F/houses.csv --target price --categorical-features aera | 'aera' --categorical-features
 1 | fit F/houses.csv --target price --weight w | 'w' --weight
 1 | fit F/houses.csv --target price --weight price | 'price' target weight
 1 | fit F/houses.csv --target price --columns area,price | 'price' --columns
@@ -779,9 +658,7 @@ WRONG = """
 2 | fit F/houses.csv --target price --alpha 1,2,3 | --alpha 1,2,3
 2 | fit F/houses.csv --target price --loss cubic | --loss cubic
 2 | fit F/houses.csv --target price --format xls | --format xls
-2 | fit F/houses.csv --target price --engine fast | --engine fast
 2 | fit F/houses.csv --target price --pairs area:ag | --pairs 'ag'
-2 | fit F/houses.csv --target price --cv --rank 2 | --cv --rank
 1 | fit F/houses.csv --target price -o no/m.st | no folder
 2 | fit F/houses.csv --target price -o F/houses.csv | F/houses.csv input
 2 | fit F/houses.csv --target price -o m.pkl | m.pkl m.safetensors
@@ -804,10 +681,7 @@ WRONG = """
 1 | pairs F/houses.csv --target city | city
 1 | check F/houses.csv --target prise | 'prise' 'price'
 2 | export F/model.safetensors -o m.txt | m.txt .onnx
-2 | fit F/numbers.csv --target price --fm | --fm --categorical
-2 | fit F/houses.csv --target price --draws 5 | --draws --fm
-2 | fit F/houses.csv --target price --config no.toml | no.toml
-2 | recommend F/model.safetensors F/new.csv F/new.csv -o - | --fm
+2 | fit F/numbers.csv --target price --fm | --fm --categorical-features
 2 | reproduce --only zebra | zebra
 2 | reproduce --only a --noise=-1 | --noise -1
 """
@@ -847,12 +721,6 @@ def test_a_missing_library_is_named_with_how_to_install_it(run, monkeypatch):
     err = run("export F/model.safetensors -o m.onnx", 1).err
     assert "onnx" in err
     assert "pip install" in err
-
-
-def test_unfinished_fits_warn_in_words(run):
-    said = run("fit F/numbers.csv --target price --rank 2 --alpha 0 --max-iter 1 --json")
-    assert said.json["status"] != "converged"
-    assert "--max-iter" in said.err
 
 
 def test_rows_come_and_predictions_go_through_pipes(run, folder):
@@ -917,33 +785,3 @@ def test_ctrl_c_during_imports_ends_in_one_line(tmp_path, module):
     path = os.pathsep.join([str(tmp_path), *sys.path])
     done = shell("fit", "t.csv", "--target", "y", env={**os.environ, "PYTHONPATH": path})
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (130, b"", 1)
-
-
-@pytest.mark.slow
-def test_a_fit_that_was_stopped_continues_from_its_checkpoint(tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((6000, 40))
-    X[:, 1:] += 0.7 * X[:, :-1]  # which takes a fit a few seconds
-    np.save(tmp_path / "X.npy", X)
-    np.save(tmp_path / "y.npy", (X[:, :5] ** 2).sum(axis=1) + rng.standard_normal(6000))
-    line = ["fit", "X.npy", "--target", "y.npy", "--rank", "8", "--tol", "1e-9", "-o"]
-    assert shell(*line, "straight.st", cwd=tmp_path).returncode == 0
-    line += ["m.st", "--checkpoint", "c.ckpt"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "quadlin", *line],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    checkpoint = tmp_path / "c.ckpt"
-    while process.poll() is None and not (checkpoint.exists() and checkpoint.stat().st_size):
-        os.sched_yield()
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert b"c.ckpt" in err  # in the command that continues
-    assert not (tmp_path / "m.st").exists()
-    assert shell(*line, cwd=tmp_path).returncode == 0
-    assert not checkpoint.exists()
-    stopped, straight = (load(tmp_path / name).predict(X) for name in ("m.st", "straight.st"))
-    np.testing.assert_allclose(stopped, straight, rtol=1e-9)

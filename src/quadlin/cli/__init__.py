@@ -1,7 +1,7 @@
 """The command line: `quadlin check | fit | predict | inspect | evaluate | export | …`.
 
 Imports every room below; no room imports it.
-Gives users a command per file, which parses, calls the library and prints.
+Gives users one function per command, which parses, calls the library and prints.
 """
 
 import os
@@ -10,9 +10,9 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from signal import SIG_DFL, SIGINT, signal
+    from signal import SIGINT, default_int_handler, signal
 else:  # a part of the interpreter, which is there before anything is imported
-    from _signal import SIG_DFL, SIGINT, signal
+    from _signal import SIGINT, default_int_handler, signal
 
 __all__ = ["command", "main"]
 
@@ -31,38 +31,6 @@ def main(argv: "Sequence[str] | None" = None) -> int:
         The exit code.
     """
     try:
-        before = signal(SIGINT, end_at_once)
-    except ValueError:  # signals reach the main thread alone
-        return _run(argv)
-    try:
-        return _run(argv)
-    finally:
-        signal(SIGINT, before)
-
-
-def command() -> None:
-    """Run the command of this process and end the process.
-
-    A thread of Arrow may still hold a stream of Python, such as the standard input. If it let go of
-    the stream while the interpreter shuts down, it would abort the process after all its work. So
-    where Arrow was used, the process ends without that.
-    """
-    status = main()
-    signal(SIGINT, SIG_DFL)  # what was to be saved is saved
-    if "pyarrow" not in sys.modules:
-        sys.exit(status)
-    import atexit
-    from contextlib import suppress
-
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # nobody reads it any more
-            stream.flush()
-    os._exit(status)
-
-
-def _run(argv: "Sequence[str] | None") -> int:
-    try:
         import cyclopts  # noqa: F401
         import rich  # noqa: F401
     except ImportError as error:
@@ -75,15 +43,19 @@ def _run(argv: "Sequence[str] | None") -> int:
     return run(sys.argv[1:] if argv is None else list(argv))
 
 
-def end_at_once(number: int, frame: object) -> None:
-    """End the process by Ctrl-C before a command begins: while modules are imported.
+def command() -> None:
+    """Run the command of this process and end the process."""
+    signal(SIGINT, _stop)
+    sys.exit(main())
 
-    Nothing is lost then, and an exception would surface inside a module that is half imported.
-    """
+
+def _stop(number: int, frame: object) -> None:
+    """End the process in one line, where Ctrl-C comes while modules are imported."""
+    signal(SIGINT, default_int_handler)
     os.write(2, b"quadlin: Stopped; nothing was saved.\n")
-    os._exit(130)
+    raise SystemExit(130)
 
 
 # From the first line on, where the process is the command and not one that imports this package.
 if os.path.basename(sys.argv[0]) in ("quadlin", "quadlin.exe", "-m"):
-    signal(SIGINT, end_at_once)
+    signal(SIGINT, _stop)

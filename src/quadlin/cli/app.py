@@ -1,21 +1,22 @@
-"""The program: its commands, its configuration file, and how errors become exit codes."""
+"""The program: its commands, and how errors become sentences and exit codes."""
 
 import os
+import signal
 import sys
-import tomllib
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
-from cyclopts.config import Dict
+from cyclopts.exceptions import UnusedCliTokensError
 
 from quadlin import __version__
-from quadlin.cli.options import STANDARD, UsageError, join_names
+from quadlin.cli.options import STANDARD, UsageError, as_flags
+from quadlin.core.messages import printable
 
 HELP = """Second order linear models, y = b + x'w + x'Mx with M low-rank.
 
@@ -38,22 +39,24 @@ Exit codes: 0 success; 1 something is wrong with the data, the model or a file;
 COMMANDS = {
     "check": ("quadlin.cli.check", "Check a table, and suggest how to fit it."),
     "fit": ("quadlin.cli.fit", "Fit a model to a table and save it."),
-    "pairs": ("quadlin.cli.pairs", "Find the pairs of features that interact."),
+    "pairs": ("quadlin.cli.inspection", "Find the pairs of features that interact."),
     "predict": ("quadlin.cli.predict", "Predict the rows of a table, in their order."),
-    "evaluate": ("quadlin.cli.evaluate", "Measure how well a model predicts rows with a target."),
-    "recommend": ("quadlin.cli.recommend", "Write the best items for each user."),
+    "evaluate": ("quadlin.cli.predict", "Measure how well a model predicts rows with a target."),
     "inspect": ("quadlin.cli.inspection", "Show what a model has learned."),
-    "export": ("quadlin.cli.export", "Write a model as an ONNX graph."),
-    "demo": ("quadlin.cli.demonstrations", "Show the method on problems with a known answer."),
-    "reproduce": ("quadlin.cli.demonstrations", "Run the experiments of the paper."),
+    "export": ("quadlin.cli.inspection", "Write a model as an ONNX graph."),
+    "demo": ("quadlin.cli.inspection", "Show the method on problems with a known answer."),
+    "reproduce": ("quadlin.cli.inspection", "Run the experiments of the paper."),
 }
 COMMON = Group("Common options", sort_key=100)
 OK, FAILED, USAGE, STOPPED = 0, 1, 2, 130
+EXPECTED = (ValueError, OSError, ImportError, MemoryError, Warning, KeyboardInterrupt)
 
 
 def run(argv: Sequence[str]) -> int:
     """Run a command and return the exit code; errors become a sentence on stderr."""
-    _print_anywhere()
+    for stream in (sys.stdout, sys.stderr):  # letters that a terminal cannot show are escaped
+        if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="backslashreplace")
     try:
         with _plain_warnings():
             code = _run(argv)
@@ -76,7 +79,8 @@ def _run(argv: Sequence[str]) -> int:
             return OK
         raise
     except (CycloptsError, UsageError) as error:
-        return _failed(error, USAGE, debug, _hint(argv))
+        command = next((f" {token}" for token in argv if token in COMMANDS), "")
+        return _failed(error, USAGE, debug, f" See: quadlin{command} --help")
     except KeyboardInterrupt as error:
         told = error if error.args else KeyboardInterrupt("Stopped; nothing was saved.")
         return _failed(told, STOPPED, debug)
@@ -105,84 +109,54 @@ def build(argv: Sequence[str]) -> App:
 
     def launch(
         *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-        config: Annotated[Path | None, Parameter(group=COMMON)] = None,
         debug: Annotated[bool, Parameter(group=COMMON, negative="", show_default=False)] = False,
     ) -> None:
         """Take what every command takes.
 
         Parameters
         ----------
-        config
-            A TOML file with a table of options per command. The command line overrides it.
         debug
             Show where in the code an error occurred.
         """
-        app.config = () if config is None else (_configuration(config),)
         # A lone hyphen would be taken for an option.
         given = [STANDARD if token == "-" else token for token in tokens]
         command, bound, _ = app.parse_args(given)
-        if command == app.help_print or command == app.version_print:
-            command(*bound.args, **bound.kwargs)
-            return
-        from quadlin.cli.progress import interruptible
-
-        with interruptible():
-            command(*bound.args, **bound.kwargs)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # all is imported
+        command(*bound.args, **bound.kwargs)
 
     app.meta.suppress_keyboard_interrupt = False
     app.meta.default(launch)
     return app
 
 
-def _configuration(path: Path) -> Any:
-    """Return a configuration file whose tables are all commands."""
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf8"))
-    except FileNotFoundError:
-        raise UsageError(f"There is no configuration file {path}.") from None
-    except ValueError as error:  # not TOML, or not even text
-        raise UsageError(f"{path} is not valid TOML: {error}.") from None
-    for name, table in tables.items():
-        if name not in COMMANDS or not isinstance(table, dict):
-            raise UsageError(
-                f"{path} contains {name!r}, which is not a command. It may contain one table for "
-                f"each of {', '.join(COMMANDS)}, such as [fit]."
-            )
-    options = {
-        name: {option: _as_text(value, option, path) for option, value in table.items()}
-        for name, table in tables.items()
-    }
-    return Dict(options, source=str(path))
-
-
-def _as_text(value: Any, option: str, path: Path) -> Any:
-    """Return a list as the command line has it, with commas between the names."""
-    if not isinstance(value, list):
-        return value
-    if not all(isinstance(item, str | int | float) for item in value):
-        raise UsageError(f"{path}: {option} may list names and numbers only.")
-    return join_names(map(str, value))
-
-
-def _print_anywhere() -> None:
-    """Let letters that a terminal cannot show be escaped, where they would be an error."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
-            stream.reconfigure(errors="backslashreplace")
+def sentence(message: Any) -> str:
+    """Return an error or a warning as one printable line."""
+    if isinstance(message, UnusedCliTokensError):
+        tokens = ", ".join(repr(str(token)) for token in message.unused_tokens or ())
+        return (
+            f"Unexpected argument {printable(tokens)}: quote patterns of files and names that "
+            "contain spaces, and separate names by commas. A column is named by an option, such "
+            "as --target."
+        )
+    if isinstance(message, OSError) and message.strerror:
+        text = f"{message.filename or ''}: {message.strerror}.".removeprefix(": ")
+    elif isinstance(message, MemoryError) and not str(message):
+        text = "There is not enough memory. Use fewer `columns`."
+    else:
+        text = str(message.args[0] if isinstance(message, KeyError) else message)
+    text = as_flags(" ".join(text.split())) or type(message).__name__
+    unexpected = isinstance(message, BaseException) and not isinstance(message, EXPECTED)
+    if unexpected and type(message).__module__.split(".")[0] not in ("quadlin", "cyclopts"):
+        text = f"unexpected {type(message).__name__}: {text} (--debug shows where)"
+    return printable(text)
 
 
 def _failed(error: BaseException, code: int, debug: bool, hint: str = "") -> int:
-    from quadlin.cli.printing import message_text
-
     if debug:
         traceback.print_exception(error)
-    sys.stderr.write(f"quadlin: {message_text(error)}{hint}\n")
+    sys.stderr.write(f"quadlin: {sentence(error)}{hint}\n")
     return code
-
-
-def _hint(argv: Sequence[str]) -> str:
-    command = next((f" {token}" for token in argv if token in COMMANDS), "")
-    return f" See: quadlin{command} --help"
 
 
 @contextmanager
@@ -191,9 +165,7 @@ def _plain_warnings() -> Iterator[None]:
     shown: set[str] = set()
 
     def show(message: Any, *where: Any, **more: Any) -> None:
-        from quadlin.cli.printing import message_text
-
-        text = message_text(message)
+        text = sentence(message)
         if text not in shown:
             shown.add(text)
             sys.stderr.write(f"warning: {text}\n")

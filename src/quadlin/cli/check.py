@@ -1,41 +1,95 @@
-"""`quadlin check`: does this table suit the model, and which options suit the table?"""
+"""`quadlin check`: what a table holds, and the command that fits it."""
 
 import shlex
 import warnings
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from quadlin.cli.columns import (
-    ColumnScan,
-    SuspectColumns,
-    is_csv,
-    missing_marks,
-    remarks_on,
-    roles_of,
-    scan_columns,
-    useless_columns,
-    with_lists,
-)
-from quadlin.cli.findings import HEAVY, Finding, TableSummary, findings
-from quadlin.cli.first_rows import FirstRows
-from quadlin.cli.fit_report import is_zero_or_one
+import narwhals as nw
+import numpy as np
+from scipy.sparse import issparse
+
+from quadlin.cli.app import sentence
 from quadlin.cli.options import (
     STANDARD,
     OutputOptions,
     TableOptions,
+    aligned,
+    flag,
     join_names,
     names_in,
+    number,
+    print_answer,
 )
-from quadlin.cli.printing import Option, aligned, arguments, message_text, print_answer
-from quadlin.cli.progress import watched
-from quadlin.cli.reading import held, input_columns, open_rows, stored_rows
+from quadlin.cli.rows import open_rows, stored_rows, watched
+from quadlin.core.arrays import to_numpy
+from quadlin.core.moments import Moments, survey
+from quadlin.core.rows import Rows
 from quadlin.data import Source, SourceError
 from quadlin.data.columns.errors import IdentifierWarning
+from quadlin.data.sources.feeds import Piece
+from quadlin.explain.diagnosis import listed
+from quadlin.metrics import degrees_of_freedom
 
 MARKS = {"good": "ok", "note": "note", "warning": "!"}
 SCARCE = 0.05  # of the rows: fewer incomplete ones are dropped rather than filled
-SMALL = 2e8  # bytes of rows that are kept in memory, and not read again for every finding
-LISTS = ("columns", "exclude", "categorical", "multi_hot", "na")
+RANKS = (1, 2, 5, 10)  # for which rows per parameter are told
+PLENTY, ENOUGH = 10, 4  # rows per parameter: with noise, and with little of it
+MIN_ROWS = 20  # from which on different whole numbers are no accident
+DENSE = 1.5  # whole numbers per row in the range of a column that numbers its rows
+
+
+class Finding(NamedTuple):
+    """One line of the report."""
+
+    kind: str  # "good", "note" or "warning"
+    topic: str
+    text: str
+
+
+@dataclass
+class _Column:
+    """What the numbers of a column are like so far."""
+
+    whole: bool = True
+    rising: bool = True
+    last: float = -np.inf
+    low: float = np.inf
+    high: float = -np.inf
+    values: list[np.ndarray] = field(default_factory=list)  # while they may all be different
+
+    def add(self, values: np.ndarray) -> None:
+        values = values[np.isfinite(values)]
+        self.whole = self.whole and np.array_equal(values, np.floor(values))
+        if not self.whole or not len(values):
+            self.values = []
+            return
+        self.rising = self.rising and bool(np.all(np.diff(values, prepend=self.last) > 0))
+        self.last = float(values[-1])
+        self.low, self.high = min(self.low, values.min()), max(self.high, values.max())
+        self.values.append(values)
+
+    @property
+    def is_id(self) -> bool:
+        """Tell whether whole numbers number the rows: all differ, and rise or leave no gaps."""
+        if not self.whole or not self.values:
+            return False
+        values = np.concatenate(self.values)
+        n = len(values)
+        dense = self.high - self.low < DENSE * n
+        return n >= MIN_ROWS and (self.rising or (dense and len(np.unique(values)) == n))
+
+
+@dataclass
+class _Scan:
+    """Numbers of rows and of missing values, and the columns of numbers."""
+
+    rows: int = 0
+    complete: int = 0
+    with_target: int = 0
+    missing: dict[str, int] = field(default_factory=dict)  # by column, where any is
+    numbers: dict[str, _Column] = field(default_factory=dict)
 
 
 def check(
@@ -46,10 +100,8 @@ def check(
 ) -> None:
     """Check a table, and suggest how to fit it.
 
-    Reports missing values, identifiers and codes, rare levels, levels that differ
-    only in case, two-valued features, correlation, heavy tails, rows per parameter
-    and memory. Small files are read two to five times, others four to ten times.
-    Missing values are counted; everything else is computed from the complete rows.
+    Reports the numbers of rows and columns, types, missing values, constant columns,
+    whole numbers that only identify rows, and rows per parameter.
 
       quadlin check houses.csv --target price
       quadlin check "sales/*.parquet" --target amount --json
@@ -59,168 +111,206 @@ def check(
     data
         Rows: a file, a folder, a quoted pattern, or - for the standard input (with --format).
     """
-    name, data = "-" if data == STANDARD else data, stored_rows(data, read, answer)
+    shown, data = "-" if data == STANDARD else data, stored_rows(data, read)
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always", UserWarning)
-        warnings.simplefilter("ignore", IdentifierWarning)  # they are reported here too
-        source, read, unusable = _opened(data, read, answer)
-        listing = with_lists(source, read)
-        if listing is not None:  # where a cell without labels is not a missing value
-            source, read, unusable = _opened(data, listing, answer)
-    texts = dict.fromkeys(message_text(w.message) for w in noticed)
-    remarks = [Finding("note", "reading", text) for text in texts]
-    with watched(source, "counting", answer.silent) as rows:
-        scan = scan_columns(rows)
-    if not scan.rows:
-        raise SourceError(f"{source.feed.title} holds no rows. At least one is needed.")
-    declared = names_in(read.categorical) or []
-    useless = [name for name in useless_columns(source, scan) if name not in declared]
-    remarks += [Finding("warning", "columns", text) for text in unusable.values()]
-    kept = [name for name in input_columns(source) if name not in useless]
-    if useless:  # they would spoil every other finding
-        source, scan = _reopened(data, read, answer, kept, scan)
-    near = held(source, SMALL, answer) if scan.complete else source
-    if scan.complete and is_csv(source):
-        with watched(near, "looking", answer.silent, again=True) as rows:
-            first = FirstRows.of(rows, source)
-        if marks := first.marks():  # so would numbers that stand for missing values
-            others = [name for name, code in first.codes().items() if code not in marks]
-            told = [f"{text} It is missing here." for text in first.code_remarks(True, others)]
-            remarks += [Finding("warning", "columns", text) for text in told]
-            markers = [*missing_marks(source), *map(str, marks)]
-            read = replace(read, na=[join_names(markers)])
-            source, scan = _reopened(data, read, answer, kept, scan)
-            near = held(source, SMALL, answer) if scan.complete else source
-    useless = [*unusable, *useless]
-    summary, columns = None, SuspectColumns(useless)
-    if scan.complete:
-        with watched(near, "looking", answer.silent, again=True) as rows:
-            columns = SuspectColumns(useless, roles_of(rows, source))
-            told = remarks_on(rows, source, [*useless, *columns.codes, *columns.roles.times])
-            remarks += [Finding("warning", "columns", text) for text in told]
-            summary = TableSummary.of(rows)
-    usable = columns._replace(useless=[name for name in useless if name not in unusable])
-    lines = [*remarks, *findings(source, scan, summary, usable)]
-    command = _command(name, read, _recommended(source, scan, summary, columns, read))
+        source, chosen, lines = _open(data, read, answer)
+        with watched(source, "counting", answer.silent) as rows:
+            scan = _scan(rows)
+        if not scan.rows:
+            raise SourceError(f"{source.feed.title} holds no rows. At least one is needed.")
+        ids = [name for name, column in scan.numbers.items() if column.is_id]
+        ids += [str(w.message.column) for w in noticed if hasattr(w.message, "column")]
+        empty = [name for name in scan.numbers if scan.missing.get(name) == scan.rows]
+        left_out = [*ids, *(name for name in empty if name not in ids)]
+        if left_out and len(left_out) < len(source.columns):
+            chosen = _without(chosen, left_out)
+        if left_out:
+            source = open_rows(data, chosen, answer, missing="mean")
+        with watched(source, "summing", answer.silent) as rows:
+            total = Rows.of(rows).reduce(survey)
+    kept = [w for w in noticed if not issubclass(w.category, IdentifierWarning)]
+    lines += [
+        Finding("note", "reading", t) for t in dict.fromkeys(sentence(w.message) for w in kept)
+    ]
+    width, target = source.width, total.target
+    constant = [
+        name
+        for name, varies in zip(
+            source.names, to_numpy(total.features.varies(np.float64)), strict=True
+        )
+        if not varies
+    ]
+    options = {name: getattr(read, name) for name in ("target", "weight", "format")} | read.csv
+    for name in ("columns", "exclude", "categorical_features"):
+        options[name] = names_in(getattr(chosen, name))
+    incomplete = scan.rows - scan.complete
+    fitted = scan.complete
+    if incomplete:
+        options["missing"] = read.missing or ("drop" if incomplete < SCARCE * scan.rows else "mean")
+        fitted = scan.with_target if options["missing"] == "mean" else scan.complete
+    labelled = source.labels is not None or source.boolean_target
+    if not labelled and bool(target.has_two_values[0]):
+        options["classify"] = True
+    used = {name: value for name, value in options.items() if value not in (None, [], "")}
+    parts = ["quadlin fit", shlex.quote(shown), *(flag(n, v) for n, v in used.items())]
+    command = " ".join([*parts, "-o model.safetensors"])
+    types = {str(name): "category" for name in source.columns}
+    types |= {name: "number" for name in scan.numbers if name in types or not source.columns}
+    ratios = {k: fitted / degrees_of_freedom(width, k) for k in RANKS if k <= max(width, 1)}
+    lines += [
+        *_missing(scan, incomplete),
+        *_columns(ids, empty, constant, types),
+        _target(source, target),
+        _rows(fitted, ratios),
+    ]
+    title = "The standard input" if shown == "-" else source.feed.title
+    head = f"{title}, {scan.rows:,} rows × {width:,} features"
     content = {
-        "data": name,
+        "data": shown,
         "rows": scan.rows,
         "complete_rows": scan.complete,
-        "features": source.width,
+        "features": width,
+        "types": types,
         "missing": scan.missing,
-        **({} if summary is None else summary.numbers(source)),
-        "findings": [{"kind": line.kind, "topic": line.topic, "text": line.text} for line in lines],
+        "constant": constant,
+        "ids": ids,
+        "rows_per_parameter": ratios,
+        "findings": [line._asdict() for line in lines],
         "command": command,
-        "useless_columns": useless,
-        "code_columns": columns.codes,
     }
-    title = "The standard input" if name == "-" else source.feed.title
-    head = f"{title}, {scan.rows:,} rows × {source.width:,} features"
-    print_answer(content, _text(head, lines, command), answer.json)
+    table = aligned([[MARKS[line.kind], line.topic, line.text] for line in lines], "")
+    print_answer(content, [head, "", *table, "", "Try:", f"  {command}"], answer)
 
 
-def _opened(
+def _open(
     data: str, read: TableOptions, answer: OutputOptions
-) -> tuple[Source, TableOptions, dict[str, str]]:
-    """Open the rows without columns that cannot be features, and say why they cannot be.
-
-    The options come back with the signs of numbers, where they leave no doubt.
-    """
+) -> tuple[Source, TableOptions, list[Finding]]:
+    """Open the rows without the columns that cannot be features, and say why they cannot be."""
     unusable: dict[str, str] = {}
-    given = read
     while True:
         try:
-            return open_rows(data, read, answer, missing="drop"), given, unusable
+            source = open_rows(data, read, answer, missing="mean")
+            return source, read, [Finding("warning", "columns", t) for t in unusable.values()]
         except SourceError as error:
             name = error.column
             if name is None or name in unusable or name == read.target:
                 raise
-            unusable[name] = message_text(error)
-            if read.columns is None:
-                read = replace(read, exclude=[join_names([*(names_in(read.exclude) or []), name])])
-            else:
-                left = [column for column in names_in(read.columns) or [] if column != name]
-                read = replace(read, columns=[join_names(left)])
+            unusable[name] = sentence(error)
+            read = _without(read, [name])
 
 
-def _reopened(
-    data: str, read: TableOptions, answer: OutputOptions, columns: list[str], scan: ColumnScan
-) -> tuple[Source, ColumnScan]:
-    """Open the rows again with other columns or marks of missing values, and count these."""
-    chosen = replace(read, columns=None, exclude=None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # as above
-        source = open_rows(data, chosen, answer, missing="drop", columns=columns)
-    with watched(source, "counting", answer.silent) as rows:
-        again = scan_columns(rows)
-    return source, replace(scan, complete=again.complete, missing=scan.missing | again.missing)
+def _without(read: TableOptions, names: list[str]) -> TableOptions:
+    if read.columns is None:
+        return replace(read, exclude=[join_names([*(names_in(read.exclude) or []), *names])])
+    left = [column for column in names_in(read.columns) or [] if column not in names]
+    return replace(read, columns=[join_names(left)])
 
 
-def _command(data: str, read: TableOptions, options: dict[str, Any]) -> str:
-    """Return a command that fits these rows: the options given, and those recommended."""
-    given = {"target": read.target, "weight": read.weight, **vars(read)}
-    given |= {name: names_in(given[name]) for name in LISTS}
-    chosen = {name: value for name, value in given.items() if value is not None} | options
-    parts = ["quadlin", "fit", data]
-    for name, value in chosen.items():
-        flag, *values = arguments(Option(name, value))
-        if values and values[0].startswith("-"):  # it is not an option, but -999
-            parts += [f"{flag}={values[0]}"]
+def _scan(source: Source) -> _Scan:
+    """Read the rows as they are, with their missing values."""
+    scan = _Scan()
+    for piece in source.feed.pieces(source.chunk_rows):
+        if source.watch is not None:
+            source.watch(len(piece))
+        bad, unlabelled = np.zeros((2, len(piece)), dtype=bool)
+        for name, values, null in _parts(piece, source):
+            if values is not None:
+                scan.numbers.setdefault(name, _Column()).add(values)
+            if null is None or not null.any():
+                continue
+            scan.missing[name] = scan.missing.get(name, 0) + int(null.sum())
+            bad |= null
+            if name in ("target", str(source.reader.target)):
+                unlabelled |= null
+        scan.rows += len(piece)
+        scan.complete += int((~bad).sum())
+        scan.with_target += int((~unlabelled).sum())
+    return scan
+
+
+def _parts(
+    piece: Piece, source: Source
+) -> Iterator[tuple[str, np.ndarray | None, np.ndarray | None]]:
+    """Yield the columns of a piece: name, numbers (of features) and which values are missing."""
+    reader = source.reader
+    for name, column in (("target", piece.y), ("weight", piece.weight)):
+        if column is not None:
+            yield name, None, np.isnan(np.asarray(column, dtype=float))
+    if not source.columns:
+        X: Any = piece.X
+        if issparse(X):
+            rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+            for j in np.unique(X.indices[np.isnan(X.data)]):
+                null = np.zeros(X.shape[0], dtype=bool)
+                null[rows[(X.indices == j) & np.isnan(X.data)]] = True
+                yield f"x{j}", None, null
+            return
+        for j, values in enumerate(np.asarray(X, dtype=float).T):
+            yield f"x{j}", values, np.isnan(values)
+        return
+    frame = nw.from_native(piece.X, eager_only=True)
+    for name in [*reader.columns, *(n for n in (reader.target, reader.weight) if n is not None)]:
+        column = frame.get_column(name)
+        if name in reader.text or (name == reader.target and reader.labels is not None):
+            yield str(name), None, column.is_null().to_numpy()
         else:
-            parts += [flag, *values]
-    return shlex.join([*parts, "-o", "model.safetensors"])
+            values = np.asarray(column.cast(nw.Float64()).to_numpy())
+            yield str(name), values if name in reader.columns else None, np.isnan(values)
 
 
-def _recommended(
-    source: Source,
-    scan: ColumnScan,
-    summary: TableSummary | None,
-    columns: SuspectColumns,
-    read: TableOptions,
-) -> dict[str, Any]:
-    """Return the options of `fit` that suit the table."""
-    options = _reading_options(source, scan, columns, read)
-    if columns.roles.ids:
-        options["fm"] = True
-    if summary is None:
-        return options
-    chosen = _model_options(source, summary)
-    return options | (chosen if "fm" not in options or "classify" in chosen else {})
+def _missing(scan: _Scan, incomplete: int) -> list[Finding]:
+    if not incomplete:
+        return [Finding("good", "missing", "no value is missing.")]
+    worst = sorted(scan.missing.items(), key=lambda item: -item[1])
+    counts = listed([f"{name} {count:,}" for name, count in worst])
+    text = f"{incomplete:,} of {scan.rows:,} rows have a missing value ({counts})."
+    return [Finding("warning", "missing", text)]
 
 
-def _reading_options(
-    source: Source, scan: ColumnScan, columns: SuspectColumns, read: TableOptions
-) -> dict[str, Any]:
-    """Return which columns to read, and how."""
-    options: dict[str, Any] = {}
-    out = [*columns.useless, *columns.roles.times, *columns.roles.copies]
-    if out and read.columns is not None:
-        left = [name for name in input_columns(source) if name not in out]
-        options["columns"] = left
-    elif out:
-        options["exclude"] = [*(names_in(read.exclude) or []), *out]
-    if columns.codes:
-        options["categorical"] = [*(names_in(read.categorical) or []), *columns.codes]
-    incomplete = [name for name in scan.missing if name not in columns.useless]
-    if marks := missing_marks(source):
-        options["na"] = list(marks)
-    if incomplete:
-        gaps = set(incomplete) - {"target", source.target}  # rows without a target go anyway
-        few = not columns.roles.ids and scan.complete >= (1 - SCARCE) * scan.rows
-        options["missing"] = "drop" if few or not gaps or "weight" in gaps else "mean"
-    return options
+def _columns(
+    ids: list[str], empty: list[str], constant: list[str], types: dict[str, str]
+) -> list[Finding]:
+    lines = []
+    for kind in ("number", "category"):
+        if names := [name for name in types if types[name] == kind]:
+            plural = {"number": "numbers", "category": "categories"}[kind]
+            lines.append(
+                Finding("good", "columns", f"{len(names):,} of {plural} ({listed(names)}).")
+            )
+    if ids:
+        text = f"{listed(ids)}: a different value in each row, like an id. Left out below."
+        lines.append(Finding("warning", "columns", text))
+    if empty:
+        lines.append(Finding("warning", "columns", f"{listed(empty)}: empty. Left out below."))
+    if constant:
+        text = f"{listed(constant)}: constant, without information."
+        lines.append(Finding("warning", "columns", text))
+    return lines
 
 
-def _model_options(source: Source, summary: TableSummary) -> dict[str, Any]:
-    """Return the loss that suits the target; `fit` chooses the rank and the penalties itself."""
-    target = summary.survey.target
-    if source.labels is not None or source.boolean_target:
-        return {}  # they are classified as they are
-    if is_zero_or_one(target):
-        return {"classify": True}
-    return {"loss": "huber"} if target.phi[0] > HEAVY and not target.has_two_values[0] else {}
+def _target(source: Source, target: Moments) -> Finding:
+    if source.labels is not None and len(source.labels) > 1:
+        classes = f"{len(source.labels)} classes ({listed(source.labels)})"
+        return Finding("note", "target", f"has {classes}, so fit trains a classifier.")
+    if source.boolean_target:
+        return Finding("note", "target", "is True or False, so fit trains a classifier.")
+    if not bool(target.varies(np.float64)[0]):
+        text = f"is {number(float(target.mean[0]))} in every row: there is nothing to learn."
+        return Finding("warning", "target", text)
+    if bool(target.has_two_values[0]):
+        text = "takes two values: with --classify the model predicts their probabilities."
+        return Finding("note", "target", text)
+    mean, sd = float(target.mean[0]), float(target.var[0]) ** 0.5
+    return Finding("good", "target", f"mean {number(mean)}, standard deviation {number(sd)}.")
 
 
-def _text(head: str, lines: list[Finding], command: str) -> list[str]:
-    table = [[MARKS[line.kind], line.topic, line.text] for line in lines]
-    return [head, "", *aligned(table, ""), "", "Try:", f"  {command}"]
+def _rows(fitted: int, ratios: dict[int, float]) -> Finding:
+    if fitted < 2:
+        return Finding("warning", "rows", f"{fitted}, but a fit needs at least 2.")
+    told = ", ".join(f"{number(ratio)} at rank {k}" for k, ratio in ratios.items())
+    text = f"{fitted:,} to fit, or per parameter {told}."
+    if ratios.get(1, PLENTY) >= PLENTY:
+        return Finding("good", "rows", text)
+    few = "Few for noisy data" if ratios[1] >= ENOUGH else "Too few without a penalty"
+    return Finding("note", "rows", f"{text} {few}: fit chooses penalties that suit them.")

@@ -1,44 +1,70 @@
 """`quadlin fit`: from rows to a model in a file."""
 
-import shlex
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import isclose
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from cyclopts import Parameter, validators
-from scipy.sparse import csr_array, vstack
+from cyclopts import Group, Parameter
 
-from quadlin.cli.columns import warn_of_columns
-from quadlin.cli.estimator import DEFAULTS, MachineOptions, check_combination, make_estimator
-from quadlin.cli.fit_report import ZERO_OR_ONE, is_zero_or_one, report_classes, report_fit
 from quadlin.cli.options import (
-    STANDARD,
     WHOLE,
     Flag,
-    ModelOptions,
     OutputOptions,
     OutputPath,
     TableOptions,
     UsageError,
-    lists_in,
+    aligned,
+    as_flags,
     names_in,
+    number,
+    print_answer,
+    print_note,
+    split_names,
 )
-from quadlin.cli.outputs import check_model_output, check_output
-from quadlin.cli.printing import print_note
-from quadlin.cli.progress import Interrupted, deferred_interrupt, on_interrupt, waiting, watched
-from quadlin.cli.reading import held, open_rows
-from quadlin.core.rows import Rows
+from quadlin.cli.predict import check_model_output
+from quadlin.cli.rows import hold_rows, open_rows, watched
+from quadlin.core.moments import Moments
 from quadlin.data import Source
-from quadlin.data.sources.means import emptied
-from quadlin.estimators.rows.columns import Columns
-from quadlin.estimators.rows.input_errors import check_row_count
+from quadlin.data.columns.encoder import text_columns
+from quadlin.data.columns.names import shortened
+from quadlin.estimators.labels.classifier import SecondOrderClassifier
+from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
+from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
+from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.rows.parameters import check_options
 from quadlin.explain.diagnosis import listed
+from quadlin.explain.tables import eigenvalues_name, found_pairs, product_name, rank_of
 from quadlin.files.model_file import save
+from quadlin.solve.fits.status_advice import status_advice
+from quadlin.solve.lowrank.types import Status
+
+BETWEEN = ":"  # the two features of a pair
+ZERO_OR_ONE = (
+    "The target has only the values 0 and 1. For probabilities of the two, use --classify."
+)
+
+
+@Parameter(name="*", group=Group("Model", sort_key=5))
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options of the estimator."""
+
+    rank: Annotated[int | Literal["auto"], WHOLE] = "auto"
+    """Rank of M; auto chooses the rank of largest evidence."""
+    alpha: str = "auto"
+    """Ridge penalty, or two separated by a comma for w and for M; auto chooses both."""
+    pairs: str = "auto"
+    """Products added to the low-rank part: auto, none, a maximum, or "age:income,age:age"."""
+    loss: Literal["squared", "huber", "poisson"] = "squared"
+    """huber limits the influence of outliers in y; poisson is for counts."""
+    uncertainty: Flag = False
+    """Also compute standard errors, for predict --std."""
+    fm: Flag = False
+    """Fit a factorization machine: no squares, and Bayesian estimates for text levels."""
 
 
 def fit(
@@ -46,27 +72,21 @@ def fit(
     *,
     output: OutputPath = Path("model.safetensors"),
     read: TableOptions = TableOptions(),
-    model: ModelOptions = DEFAULTS,
-    machine: MachineOptions = MachineOptions(),
-    one_pass: Flag = False,
-    cv: Flag = False,
+    model: ModelOptions = ModelOptions(),
     classify: Annotated[bool | None, Parameter(negative="--no-classify")] = None,
-    engine: str = "serial",
-    checkpoint: Path | None = None,
-    hold: Annotated[int, WHOLE, Parameter(validator=validators.Number(gte=0))] = 1000,
     answer: OutputOptions = OutputOptions(),
 ) -> None:
     """Fit a model to a table and save it.
 
     Text columns become one-hot columns. If the target is text, or True and False,
-    the model is a classifier and predicts probabilities. Tables larger than --hold
-    stay on disk and are read again in every pass.
+    the model is a classifier and predicts probabilities. Tables of more than a
+    gigabyte stay on disk and are read again in every pass. Ctrl-C saves the model
+    of the last finished step, if there is one.
 
       quadlin fit houses.csv --target price
       quadlin fit "sales/*.parquet" --target amount --rank 3 -o sales.safetensors
-      quadlin fit big.parquet --target y --checkpoint big.ckpt --engine threads
-      quadlin fit sales.csv --target amount --categorical store,item --exclude id
-      quadlin fit ratings.csv --target rating --fm --categorical user,item
+      quadlin fit sales.csv --target amount --categorical-features store --exclude id
+      quadlin fit ratings.csv --target rating --fm --categorical-features user,item
       quadlin fit houses.csv --target price --rank 0 --pairs "area:age,area:city"
       zcat log.csv.gz | quadlin fit - --format csv --target y --rank 4
 
@@ -76,69 +96,99 @@ def fit(
         Rows: a file, a folder, a quoted pattern, or - for the standard input (with --format).
     output
         The model file. An existing one is replaced when the new one is complete.
-    one_pass
-        Read every row once, in O(rank × features) memory. Automatic for -, if once is enough.
-    cv
-        Choose rank and penalties by cross-validation. All rows are kept in memory.
     classify
         Predict probabilities of classes. Automatic for a target of text, or of True and False.
-    engine
-        Where sums are computed: serial, threads, a number of threads, or tcp://host:8786 (Dask).
-    checkpoint
-        A file that records every pass, so that the same command can resume after being killed.
-    hold
-        Megabytes of rows to keep in memory instead of reading them again; 0 keeps none.
     """
     check_model_output(output, data)
-    if checkpoint is not None:
-        check_output(checkpoint, data, output)
-    check_combination(one_pass, cv, engine, checkpoint, machine)
     labels = {None: "auto", True: "learn", False: None}[classify]
-    source = open_rows(data, read, answer, classes=labels)
-    if checkpoint is not None and data == STANDARD and source.again:
-        raise UsageError(
-            "The fit reads the rows of the standard input more than once, and --checkpoint cannot "
-            "recognise them when they are read again. Save them to a file first."
-        )
-    streamed, unasked = one_pass or not source.again, classify is None
+    source, unasked = open_rows(data, read, answer, classes=labels), classify is None
     if classify is None:
         classify = _is_classified(source, answer)
-    estimator = make_estimator(model, machine, source, cv, streamed, classify)
-    start, r2 = time.perf_counter(), None
+    estimator = make_estimator(model, source, classify)
+    start, score = time.perf_counter(), None
     try:
-        if cv:
-            r2 = _cross_validate(estimator, source, read, answer)
-        elif streamed:
-            _learn(estimator, source, classify, checkpoint, answer)
-        else:
-            near = source if "://" in engine else held(source, hold * 1e6, answer)
-            with _engine(engine) as carrier:
-                with watched(near, "looking", answer.silent) as rows:
-                    warn_of_columns(rows, source, read, machine.fm)
-                with watched(near, "fitting", answer.silent, again=True) as rows:
-                    estimator.fit(rows, engine=carrier, checkpoint=checkpoint)
-                    if not classify and (model.loss != "squared" or any(estimator.alpha_)):
-                        r2 = estimator.score(rows)  # one more pass: the objective is not the error
-                        estimator.adopt(replace(estimator.fitted_, train_score=r2))
+        near = hold_rows(source, answer)
+        with watched(near, "fitting", answer.silent, again=True) as rows:
+            estimator.fit(rows)
+            if estimator.status_ is Status.interrupted:
+                raise KeyboardInterrupt
+            if not classify and (model.loss != "squared" or any(estimator.alpha_)):
+                score = estimator.score(rows)  # one more pass: the objective is not the error
+                estimator.adopt(replace(estimator.fitted_, train_score=score))
     except KeyboardInterrupt:
+        if not hasattr(estimator, "fitted_"):
+            raise KeyboardInterrupt("Stopped; nothing was saved.") from None
         _remember(estimator, read)
-        left = _what_is_left(estimator, output, checkpoint, source.again, cv)
-        raise Interrupted(left) from None
+        save(estimator, output)
+        raise KeyboardInterrupt(
+            f"Stopped; the model of the last finished step is in {output}."
+        ) from None
     _remember(estimator, read)
     if source.dropped:
         gap = "a missing target" if read.missing == "mean" else "missing values"
         print_note(f"{source.dropped:,} rows with {gap} were left out.", answer.silent)
     save(estimator, output)
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
-    seconds = time.perf_counter() - start
-    with on_interrupt(f"Stopped; the model is in {output}."):
-        if classify:
-            report_classes(estimator, source, output, streamed, seconds, answer)
-        else:
-            report_fit(estimator, source, output, streamed, r2, seconds, answer)
-            if unasked and is_zero_or_one(estimator.target_moments_):
-                print_note(ZERO_OR_ONE, answer.silent)
+    content, table = (_classes if classify else _numbers)(estimator, score)
+    content = {
+        "model": str(output),
+        "rows": estimator.n_samples_seen_,
+        "dropped": source.dropped,
+        "status": estimator.status_.name,
+        "advice": as_flags(status_advice(estimator.status_, estimator.get_params(deep=False))),
+        "steps": estimator.n_iter_,
+        "seconds": round(time.perf_counter() - start, 3),
+        **content,
+    }
+    table = [
+        ["rows", f"{content['rows']:,}"],
+        ["features", f"{content['features']:,}"],
+        *table,
+        [
+            "status",
+            f"{content['status']}, {content['passes']:,} passes in {content['seconds']:.1f} s",
+        ],
+        ["model", content["model"]],
+    ]
+    print_answer(content, aligned(table, ""), answer)
+    if not classify and unasked and is_zero_or_one(estimator.target_moments_):
+        print_note(ZERO_OR_ONE, answer.silent)
+
+
+def make_estimator(model: ModelOptions, source: Source, classify: bool) -> Any:
+    """Return the estimator that the options describe, with parameters that make sense."""
+    params = {
+        "rank": model.rank,
+        "alpha": _alpha(model.alpha),
+        "pairs": _pairs_in(model.pairs, [*source.names, *text_columns(source.encoder)]),
+        "uncertainty": model.uncertainty,
+        "loss": model.loss,
+        "random_state": 0,
+    }
+    if model.fm and (source.encoder is None or len(source.fields) < 2):
+        raise UsageError(
+            "--fm needs at least two columns of categories, such as users and items. Name those "
+            "that are numbers with --categorical-features user,item."
+        )
+    kinds: dict[tuple[bool, bool], Any] = {
+        (False, False): SecondOrderRegressor,
+        (False, True): SecondOrderClassifier,
+        (True, False): FactorizationMachineRegressor,
+        (True, True): FactorizationMachineClassifier,
+    }
+    kind = kinds[model.fm, classify]
+    given = {"loss": model.loss != "squared", "pairs": model.pairs != "auto"}
+    given["uncertainty"] = model.uncertainty
+    known = kind().get_params()
+    for name in [name for name in params if name not in known]:
+        if given.get(name):
+            raise UsageError(f"A {kind.__name__} has no --{name}. Leave it out.")
+        del params[name]
+    estimator = kind(**params)
+    try:
+        check_options(estimator)
+    except ValueError as error:
+        raise UsageError(error.args[0]) from None
+    return estimator
 
 
 def _is_classified(source: Source, answer: OutputOptions) -> bool:
@@ -155,94 +205,128 @@ def _is_classified(source: Source, answer: OutputOptions) -> bool:
     return source.labels is not None or source.boolean_target
 
 
-@contextmanager
-def _engine(text: str) -> Iterator[Any]:
-    """Yield what `fit` takes as its engine; a cluster's client is closed afterwards."""
-    if text in ("serial", "threads"):
-        yield text
-    elif text.isdigit() and int(text) > 0:
-        yield int(text)
-    elif "://" in text:
-        try:
-            from distributed import Client
-        except ImportError:
-            raise ImportError('A cluster needs Dask: pip install "quadlin[dask]".') from None
-        try:
-            client = Client(text, timeout="10s")
-        except (OSError, TimeoutError):
-            raise ConnectionError(f"There is no Dask scheduler at {text}.") from None
-        with client:
-            yield client
-    else:
-        raise UsageError(f"--engine {text} is not serial, threads, a number or tcp://host:port.")
-
-
 def _remember(estimator: Any, read: TableOptions) -> None:
     """Let the model treat rows of Python as this command treats those of its file."""
     if read.missing == "mean":
         estimator.missing = "mean"
-    if read.categorical:
-        estimator.categorical_features = names_in(read.categorical)
-    if read.multi_hot:
-        estimator.multi_hot = lists_in(read)
+    if read.categorical_features:
+        estimator.categorical_features = names_in(read.categorical_features)
 
 
-def _cross_validate(
-    estimator: Any, source: Source, read: TableOptions, answer: OutputOptions
-) -> float:
-    """Read all rows into memory, to split them into folds; return R² of them."""
-    print_note("--cv keeps all rows in memory.", answer.silent)
-    with watched(source, "reading", answer.silent) as rows:
-        chunks = list(Rows.of(rows).walk())
-    warn_of_columns(chunks, source, read)
-    blocks = [chunk.X for chunk in chunks]
-    weight = None
-    if chunks[0].weight is not None:
-        weight = np.concatenate([chunk.weight for chunk in chunks])
-    y = np.concatenate([chunk.y for chunk in chunks])
-    X = csr_array(vstack(blocks, "csr")) if source.sparse else np.vstack(blocks)
-    if source.fill is not None:  # so that the fit knows which values are missing, see solve/fits
-        X, estimator.missing = emptied(X, source.fill, source.names), "mean"
-    estimator.fields = [field.tolist() for field in source.fields] or "auto"
+def _alpha(text: str) -> float | str | tuple[float, float]:
+    if text == "auto":
+        return text
     try:
-        with waiting("cross-validating", answer.silent):
-            estimator.fit(X, y, weight)
-            r2 = float(estimator.score(X, y, weight))
-    finally:  # Ctrl-C may leave a model too
-        estimator.fields = "auto"
-        if hasattr(estimator, "fitted_"):
-            columns = Columns.of_source(source)
-            estimator.adopt(replace(estimator.fitted_, columns=columns))
-    return r2
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) not in (1, 2) or not all(0 <= value < np.inf for value in values):
+        raise UsageError(f"--alpha {text} must be auto, a number ≥ 0, or two separated by a comma.")
+    return values[0] if len(values) == 1 else (values[0], values[1])
 
 
-def _learn(
-    estimator: Any, source: Source, classify: bool, checkpoint: Path | None, answer: OutputOptions
-) -> None:
-    """Learn from rows that are read once; classes are the labels of a text, or 0 and 1."""
-    options: dict[str, Any] = {"checkpoint": checkpoint}
-    if classify:
-        if checkpoint is not None:
-            raise UsageError("Classes learned in one pass cannot be combined with --checkpoint.")
-        numbers = [False, True] if source.boolean_target else [0, 1]
-        options = {"classes": numbers if source.labels is None else list(source.labels)}
-    with deferred_interrupt(), watched(source, "learning", answer.silent) as rows:
-        estimator.partial_fit(rows, **options)
-    check_row_count(estimator.n_samples_seen_)
+def _pairs_in(text: str, names: Sequence[str]) -> Any:
+    """Return what `--pairs` asks for: "auto", None, a number, or pairs of features.
+
+    Examples
+    --------
+    >>> _pairs_in("auto", []), _pairs_in("none", []), _pairs_in("3", [])
+    ('auto', None, 3)
+    >>> _pairs_in("age:income, at 9:30:age", ["age", "income", "at 9:30"])
+    [('age', 'income'), ('at 9:30', 'age')]
+    """
+    if text in ("auto", "none"):
+        return None if text == "none" else text
+    if text.isdecimal():
+        return int(text)
+    return [_pair(item, names) for item in split_names(text)]
 
 
-def _what_is_left(
-    estimator: Any, output: Path, checkpoint: Path | None, again: bool, cv: bool
-) -> str:
-    """Keep what was learned before Ctrl-C, and say where it is."""
-    if checkpoint is not None and checkpoint.exists():
-        command = shlex.join(["quadlin", *sys.argv[1:]])
-        rows = "" if again else " with the same rows"
-        return f"Stopped; the passes so far are in {checkpoint}. To continue{rows}: {command}"
-    kept = "nothing was saved"
-    if hasattr(estimator, "fitted_"):
-        save(estimator, output)
-        what = "best model of the search so far" if cv else "model of the last finished step"
-        kept = f"the {what} is in {output}"
-    more = "" if cv else " With --checkpoint FILE a fit can be continued."
-    return f"Stopped; {kept}.{more}"
+def _pair(text: str, names: Sequence[str]) -> tuple[str, str]:
+    """Return the two features of a pair; a name may contain a colon, too."""
+    parts = text.split(BETWEEN)
+    splits = [
+        (BETWEEN.join(parts[:at]).strip(), BETWEEN.join(parts[at:]).strip())
+        for at in range(1, len(parts))
+    ]
+    right = [pair for pair in splits if set(names).issuperset(pair)]
+    if len(right) == 1:
+        return right[0]
+    problem = f"could be {' or '.join(product_name(*pair) for pair in right)}"
+    if not splits:
+        problem = "is not a pair"
+    elif not right:
+        wrong = next((name for name in splits[0] if name not in names), splits[0][0])
+        problem = f"names {wrong!r}, but the features are {shortened(names)}"
+    raise UsageError(
+        f'--pairs: "{text}" {problem}. Give auto, none, a number, or pairs of features with a '
+        'colon between them, such as "age:income,age:age".'
+    )
+
+
+def _numbers(model: Any, score: float | None) -> tuple[dict[str, Any], list[list[str]]]:
+    """Return what a fit of a number has come to; no score means that the loss is the error."""
+    target, loss = model.target_moments_, model.history_[-1].loss
+    varies = bool(target.varies(np.float64)[0])
+    if not varies:
+        score = None
+    elif score is None:
+        score = 1 - loss / float(target.var[0])
+    name = "D²" if model.loss == "poisson" else "R²"
+    content = {
+        "passes": getattr(model, "n_passes_", model.history_[-1].passes),
+        "features": len(model.coef_),
+        "rank": model.rank_,
+        "alpha": model.alpha_,
+        "eigenvalues": model.eigenvalues_,
+        "pairs": [pair._asdict() for pair in found_pairs(model)],
+        "loss": loss,
+        f"{name[0]}2_train".lower(): score,
+    }
+    shown = number(score) if varies else "none: not defined for a constant target"
+    return content, [["rank", rank_of(model) + _eigenvalues(model)], [f"{name} (training)", shown]]
+
+
+def _classes(model: Any, score: float | None) -> tuple[dict[str, Any], list[list[str]]]:
+    """Return what a fit of classes has come to."""
+    labels = model.classes_.tolist()
+    parts = [model] if len(labels) == 2 else [model.one_vs_rest(label) for label in labels]
+    one = len(parts) == 1
+
+    def of_parts(values: list[Any]) -> Any:
+        return values[0] if one else values
+
+    losses = [part.history_[-1].loss for part in parts]
+    content = {
+        "passes": model.n_passes_,
+        "features": len(parts[0].coef_),
+        "classes": labels,
+        "rank": of_parts([part.rank_ for part in parts]),
+        "alpha": of_parts([part.alpha_ for part in parts]),
+        "pairs": [pair._asdict() for part in parts for pair in found_pairs(part)],
+        "loss": of_parts(losses),
+    }
+    note = "" if one else "   one model for each class against the rest"
+    count = len(content["pairs"])
+    note += f", beside {count} pair{'s' * (count > 1)} of features" if count else ""
+    table = [
+        ["classes", ", ".join(map(str, labels[:8])) + (", …" if len(labels) > 8 else "")],
+        ["rank", ", ".join(str(part.rank_) for part in parts[:8]) + note],
+        ["log-loss + penalty", ", ".join(map(number, losses[:8]))],
+    ]
+    return content, table
+
+
+def is_zero_or_one(target: Moments) -> bool:
+    """Tell whether a target takes the values 0 and 1 only: then its variance is μ(1 − μ)."""
+    mean, var = float(target.mean[0]), float(target.var[0])
+    return bool(target.has_two_values[0]) and isclose(var, mean * (1 - mean), rel_tol=1e-9)
+
+
+def _eigenvalues(model: Any) -> str:
+    values = model.eigenvalues_
+    if not len(values):
+        return ""
+    shown = ", ".join(number(float(value), sign=True) for value in values[:5])
+    name = eigenvalues_name(model.rank_, len(model.coef_))
+    return f"   {name} {shown}" + (", …" if len(values) > 5 else "")

@@ -1,16 +1,33 @@
-"""`quadlin inspect`: what a model has learned."""
+"""Commands that show: `inspect`, `pairs`, `export`, `demo` and `reproduce`."""
 
+import importlib
+import importlib.util
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from quadlin.cli.classification import one_of
-from quadlin.cli.model_rows import load_model, open_rows_for
-from quadlin.cli.options import WHOLE, LabelledRowOptions, OutputOptions
-from quadlin.cli.outputs import check_output
-from quadlin.cli.printing import aligned, message_lines, message_text, number, print_answer
-from quadlin.cli.reading import stored_rows
+from cyclopts import Group, Parameter
+
+from quadlin.cli.options import (
+    WHOLE,
+    LabelledRowOptions,
+    OutputOptions,
+    OutputPath,
+    TableOptions,
+    UsageError,
+    aligned,
+    as_flags,
+    number,
+    print_answer,
+    print_note,
+    split_names,
+)
+from quadlin.cli.predict import check_output
+from quadlin.cli.rows import load_model, open_rows, open_rows_for, stored_rows, watched
+from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.explain.page import model_page
+from quadlin.explain.pairs import find_pairs
 from quadlin.explain.pictures import pictures_of
 from quadlin.explain.report import describe
 from quadlin.explain.summary import LEVELS_ARE
@@ -60,14 +77,14 @@ def inspect(
         check_output(html, model, *([] if data is None else [data]))
     fitted, rows = load_model(model), None
     if data is not None:
-        data = stored_rows(data, read, answer)
+        data = stored_rows(data, read)
         rows = open_rows_for(fitted, data, read, answer, need_target=True)
     target = read.target or fitted.fitted_.columns.target
     fitted = one_of(fitted, label)
     content = {"model": str(model), **describe(fitted, max(0, top), rows, None, target)}
     for name in ("advice", "r2_of"):
-        content[name] = message_text(content[name])
-    content["diagnosis"] = message_lines(content["diagnosis"])
+        content[name] = as_flags(content[name])
+    content["diagnosis"] = as_flags(content["diagnosis"]).splitlines()
     if rows is not None and rows.weight is not None:
         content["r2_of"] += f", weighted by {rows.weight}"
     if html is not None:
@@ -76,7 +93,7 @@ def inspect(
         )
         with atomic_write(html) as file:
             file.write(page.encode())
-    print_answer(content, [] if answer.quiet else _lines(content), answer.json)
+    print_answer(content, _lines(content), answer)
 
 
 def _lines(content: dict[str, Any]) -> list[str]:
@@ -147,3 +164,229 @@ def _terms(terms: list[dict[str, Any]], name: Callable[[dict[str, Any]], str]) -
         row += [f"± {number(term['std_error'])}"] if term["std_error"] is not None else []
         rows.append([*row, f"strength {number(term['strength'], sign=True)}"])
     return aligned(rows)
+
+
+def one_of(model: Any, label: str | None) -> Any:
+    """Return the model of a class; one must be named where there are more than two."""
+    if label is None:
+        if isinstance(model, LogisticModel) and len(model.classes_) > 2:
+            labels = ", ".join(map(str, model.classes_))
+            raise UsageError(f"There is one model per class: name one of {labels} with --label.")
+        return model
+    if not isinstance(model, LogisticModel):
+        raise UsageError("--label is for classifiers, and this model predicts numbers.")
+    names = {str(each): each for each in model.classes_.tolist()}
+    if label not in names:
+        raise UsageError(f"--label {label} is not one of {', '.join(names)}.")
+    return model if len(names) == 2 else model.one_vs_rest(names[label])
+
+
+def pairs(
+    data: str,
+    *,
+    max_pairs: Annotated[int | Literal["auto"], WHOLE] = "auto",
+    squares: Annotated[bool, Parameter(negative="--no-squares", show_default=False)] = True,
+    stability: int | None = None,
+    test_on: Literal["all", "half"] = "all",
+    read: TableOptions = TableOptions(),
+    answer: OutputOptions = OutputOptions(),
+) -> None:
+    """Find the pairs of features that interact.
+
+    Prints the products of two features that improve a linear model, with their
+    coefficients, robust standard errors and shares of R². No model is saved:
+    `quadlin fit` searches for the same pairs and adds them to its model.
+
+      quadlin pairs houses.csv --target price
+      quadlin pairs houses.csv --target price --test-on half
+
+    Parameters
+    ----------
+    data
+        Rows: a file, a folder, a quoted pattern, or - for the standard input (with --format).
+    max_pairs
+        Maximum number of pairs; auto is one per ten residual degrees of freedom, from 1 to 32.
+    squares
+        Whether squares of features are candidates, too.
+    stability
+        Number of resamples of the rows; shows in which share of them each pair is chosen again.
+    test_on
+        Test the pairs on all rows, or on the half of the rows that the search did not see.
+    """
+    source = open_rows(data, read, answer, classes=None)
+    with watched(source, "searching", answer.silent, again=True) as rows:
+        report = find_pairs(
+            rows,
+            max_pairs=max_pairs,
+            squares=squares,
+            stability=stability,
+            test_on=None if test_on == "all" else test_on,
+        )
+    content = {
+        "pairs": [pair._asdict() for pair in report.pairs],
+        "exchangeable": [exchange._asdict() for exchange in report.exchangeable],
+        "path": [step._asdict() for step in report.path],
+        "low_rank": report.low_rank,
+        "rows": report.n_rows,
+        "features": report.n_features,
+        "candidates": report.n_candidates,
+        "at_limit": report.at_limit,
+        "test_on": test_on,
+        "stability": report.stability,
+    }
+    print_answer(content, str(report).splitlines(), answer)
+
+
+def export(
+    model: Path,
+    *,
+    output: OutputPath = Path("model.onnx"),
+    dtype: Literal["float32", "float64"] | None = None,
+    answer: OutputOptions = OutputOptions(),
+) -> None:
+    """Write a model as an ONNX graph.
+
+      quadlin export model.safetensors -o model.onnx
+
+    Parameters
+    ----------
+    model
+        A model file written by quadlin fit.
+    output
+        The ONNX file. An existing one is replaced when the new one is complete.
+    dtype
+        Type of the inputs and outputs. Default: the type of the fitted rows.
+    """
+    if output.suffix.lower() != ".onnx":
+        raise UsageError(f"-o {output} must end in .onnx.")
+    check_output(output, model)
+    from quadlin.files.onnx import to_onnx
+
+    graph = to_onnx(load_model(model), output, dtype=dtype).graph
+    inputs = [node.name for node in graph.input]
+    content = {"output": str(output), "inputs": inputs, "outputs": [n.name for n in graph.output]}
+    shown = ", ".join(inputs[:8]) + (" …" if len(inputs) > 8 else "")
+    outputs = " and ".join(content["outputs"])
+    lines = [f"{output}: from {shown} to {outputs}"]
+    print_answer(content, lines, answer)
+
+
+@Parameter(name="*", group=Group("Settings of the panels a to h", sort_key=10))
+@dataclass(frozen=True)
+class PanelOptions:
+    """The settings of the panels of the paper's figure."""
+
+    features: Annotated[int | None, WHOLE] = None
+    """Number of features d."""
+    rank: Annotated[int | None, WHOLE] = None
+    """Rank k of the model."""
+    rows: str | None = None
+    """Training rows: a number, or a multiple of kd such as 30kd."""
+    noise: float | None = None
+    """Standard deviation of the noise."""
+    trials: Annotated[int | None, WHOLE] = None
+    """Number of trials."""
+    iterations: Annotated[int | None, WHOLE] = None
+    """Maximum number of iterations of a solver."""
+    distribution: str | None = None
+    """gaussian, truncated:0.1, bernoulli:0.2, signs, uniform, sparse:0.2, or a file with draw()."""
+    solvers: Annotated[
+        tuple[str, ...], Parameter(name="--solver", negative="", show_default=False)
+    ] = ()
+    """A Python file that defines solve(X, y, setting, report); may be repeated."""
+
+
+def demo() -> None:
+    """Show the method on problems with a known answer.
+
+    Recovers known models, explains a real table, and draws both: its interactions
+    to demo/interactions.png and the convergence to demo/convergence.png.
+
+      quadlin demo
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError('The demo draws with matplotlib: pip install "quadlin[plot]".')
+    importlib.import_module("quadlin.paper.demo").main()
+
+
+def reproduce(
+    *,
+    full: Annotated[bool, Parameter(negative="--quick")] = False,
+    only: str | None = None,
+    folder: Path | None = None,
+    device: str = "cpu",
+    jobs: Annotated[int | None, WHOLE] = None,
+    report_only: Annotated[bool, Parameter(negative="")] = False,
+    panels: PanelOptions = PanelOptions(),
+    answer: OutputOptions = OutputOptions(),
+) -> None:
+    """Run the experiments of the paper.
+
+    Finished tasks are kept: after an interruption the same command continues.
+
+      quadlin reproduce
+      quadlin reproduce --only a,b --folder results
+      quadlin reproduce --only a --features 200 --rows 30kd --solver mine.py
+      quadlin reproduce --full --device cuda
+      quadlin reproduce --report-only --folder results
+
+    Parameters
+    ----------
+    full
+        Use the sizes of the paper, which takes hours; --quick, the default, takes minutes.
+    only
+        Names of experiments, separated by commas. Default: all.
+    folder
+        The folder of the results. Default: one in results/, named after the settings.
+    device
+        cpu, or a torch device such as cuda.
+    jobs
+        Number of tasks to run at a time. Default: one per core with --quick, otherwise one.
+    report_only
+        Run nothing; only write the report of the existing results.
+    """
+    runner, size = _imported("quadlin.paper.runner"), "full" if full else "quick"
+    settings = _imported("quadlin.paper.settings").Settings(**vars(panels))
+    try:
+        folder = folder or settings.folder(size)
+    except ValueError as error:
+        raise UsageError(error.args[0]) from None
+    if report_only:
+        page = _imported("quadlin.paper.report").write_report(folder)
+        print_answer({"report": str(page)}, [f"The report is {page}."], answer)
+        return
+    report = None
+    if importlib.util.find_spec("matplotlib") is None:
+        text = 'Without matplotlib there is no report: pip install "quadlin[plot]".'
+        print_note(text, answer.silent)
+    else:
+        report = _imported("quadlin.paper.report").write_report
+    names = None if only is None else split_names(only)
+    try:
+        outcome = runner.reproduce(
+            size,
+            names,
+            folder,
+            device,
+            settings=settings,
+            jobs=jobs,
+            report=report,
+            progress=not answer.silent,
+            say=lambda line: print_note(line, answer.silent),
+        )
+    except runner.SettingError as error:
+        raise UsageError(error.args[0]) from None
+    content = {"folder": str(outcome.folder), "complete": outcome.complete, "left": outcome.left}
+    lines = [f"{outcome.folder}: {', '.join(outcome.complete) or 'nothing'} complete"]
+    print_answer(content, lines, answer)
+    if outcome.left:
+        raise ValueError(f"{len(outcome.left)} of the experiments are not complete.")
+
+
+def _imported(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f'The experiments need {error.name}: pip install "quadlin[reproduce]".'
+        ) from None

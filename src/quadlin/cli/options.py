@@ -1,6 +1,14 @@
-"""The options that commands share, as data: groups of flags, and how their text is read."""
+"""The options that commands share, and answers as text for people or JSON for programs.
 
+Whatever is printed passes `printable`: names of columns, levels and files come from strangers.
+"""
+
+import json
+import math
 import re
+import shlex
+import sys
+from ast import literal_eval
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +16,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-MODEL = Group("Model", sort_key=5)
+from quadlin.core.messages import printable
+
 READING = Group("Reading rows", sort_key=10)
 OUTPUT = Group("Output", sort_key=20)
 MODEL_SUFFIX = ".safetensors"
@@ -19,8 +28,23 @@ FLAG = Parameter(negative="", show_default=False)
 Flag = Annotated[bool, FLAG]
 # May be repeated; each may list several names.
 Names = Annotated[list[str] | None, Parameter(negative="")]
-Hierarchy = Literal["none", "weak", "strong"]
 OutputPath = Annotated[Path, Parameter(name=["--output", "-o"])]
+# Parameters of the library that are options of a command.
+PARAMETERS = (
+    *("target", "weight", "columns", "exclude", "categorical_features", "missing", "format"),
+    *("delimiter", "decimal", "encoding", "header", "na", "rank", "alpha", "loss", "pairs"),
+    *("uncertainty", "classify", "max_pairs", "squares", "stability", "test_on", "keep", "std"),
+    *("interval", "top", "label", "folder", "jobs", "noise", "rows", "size", "dtype", "only"),
+)
+# `name`, or name=value with a value in quotes, in brackets, or of one word.
+WRITTEN = re.compile(
+    rf"""`({"|".join(PARAMETERS)})`|\b({"|".join(PARAMETERS)})"""
+    r"""=("[^"]*"|'[^']*'|\[[^]]*\]|[\w.+-]*\w)"""
+)
+# What `printable` would escape and JSON leaves as it is: C1 controls, bidi marks, line separators.
+UNSAFE_IN_JSON = re.compile(
+    "[\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
 
 
 class UsageError(ValueError):
@@ -28,15 +52,15 @@ class UsageError(ValueError):
 
 
 def whole_number(kind: Any, tokens: Sequence[Any]) -> int | str:
-    """Read a whole number, or a word where it is one of the choices."""
+    """Read a whole number, or "auto" where that is a choice."""
     text = str(tokens[0].value)
-    words = [word for word in ("auto", "minimal") if word in str(kind)]
-    if text in words:
+    auto = "auto" in str(kind)
+    if auto and text == "auto":
         return text
     try:
         return int(text)
     except ValueError:
-        other = "".join(f" or {word}" for word in words)
+        other = " or auto" if auto else ""
         raise ValueError(f"{text!r} is not a whole number{other}.") from None
 
 
@@ -68,16 +92,10 @@ class RowOptions:
     """Missing values: error stops; drop skips rows; mean fills them, and skips rows without y."""
     format: str | None = None
     """csv, tsv, parquet, arrow, npy, npz, svmlight or libffm. Default: from the file name."""
-    features: Annotated[int | None, WHOLE] = None
-    """Number of features in svmlight or libffm rows. Default: the largest index."""
-    zero_based: Annotated[bool | None, Parameter(negative="--one-based")] = None
-    """Whether svmlight indices start at 0. Default: yes if index 0 occurs."""
     delimiter: str | None = None
     """The column separator of CSV files, such as ";" or tab. Default: that of the header."""
     decimal: str | None = None
     """The decimal mark of CSV numbers: . or ,"""
-    thousands: str | None = None
-    """The thousands separator of CSV numbers, such as the comma of 71,742."""
     encoding: str | None = None
     """The encoding of CSV text, such as latin1. Default: UTF-8."""
     header: bool | None = None
@@ -88,9 +106,8 @@ class RowOptions:
     @property
     def csv(self) -> dict[str, Any]:
         """Return how CSV is written, as options of `open_source`."""
-        names = ("decimal", "thousands", "encoding", "header")
         delimiter = "\t" if self.delimiter in ("tab", r"\t") else self.delimiter  # hard to type
-        options = {name: getattr(self, name) for name in names}
+        options = {name: getattr(self, name) for name in ("decimal", "encoding", "header")}
         return options | {"delimiter": delimiter, "na": names_in(self.na)}
 
 
@@ -114,64 +131,8 @@ class TableOptions(LabelledRowOptions):
     """The features, separated by commas. Default: all other columns."""
     exclude: Names = None
     """Columns to ignore, separated by commas; all others are features."""
-    categorical: Names = None
+    categorical_features: Names = None
     """Columns of ids or codes, separated by commas: each value becomes a level, like text."""
-    multi_hot: Names = None
-    """Columns that list several labels per cell, such as drama|war: each becomes a 0/1 column."""
-    separator: str | None = None
-    """What separates the labels of --multi-hot columns. Default: |"""
-
-
-@Parameter(name="*", group=MODEL)
-@dataclass(frozen=True)
-class ModelOptions:
-    """The options of the estimator."""
-
-    rank: Annotated[int | Literal["auto"], WHOLE] = "auto"
-    """Rank of M; auto chooses the rank of largest evidence."""
-    alpha: str = "auto"
-    """Ridge penalty, or two separated by a comma for w and for M; auto chooses both."""
-    rarity: str = "auto"
-    """How much more strongly rare columns are shrunk than others: auto, none, or 0 to 1."""
-    diagonal: Literal["auto", "free", "zero"] = "auto"
-    """Squares: auto models those that can be estimated; zero is a factorization machine."""
-    loss: Literal["squared", "huber", "poisson"] = "squared"
-    """huber limits the influence of outliers in y; poisson is for counts."""
-    fit_linear: Annotated[bool, Parameter(name="--linear")] = True
-    """Fit w; otherwise it is zero."""
-    fit_intercept: Annotated[bool, Parameter(name="--intercept")] = True
-    """Fit b; otherwise it is zero."""
-    psd: Flag = False
-    """Keep the low-rank part positive semi-definite."""
-    whiten: Literal["auto", "full", "lowrank", "none"] = "auto"
-    """How correlated features are decorrelated internally."""
-    polish: bool = True
-    """Continue from the moment estimates to the least-squares optimum."""
-    max_iter: Annotated[int, WHOLE] = 50
-    """Maximum number of steps."""
-    tol: float = 1e-6
-    """Stop when a step would lower the objective by less than this fraction."""
-    batch_size: Annotated[int | Literal["auto"], WHOLE] = "auto"
-    """Rows per step with --one-pass."""
-    max_memory: Annotated[int | Literal["auto", "minimal"], WHOLE] = "auto"
-    """Bytes for the first rows with --one-pass; minimal keeps no row."""
-    random_state: Annotated[int, WHOLE] = 0
-    """Random seed: the same command gives the same model."""
-    uncertainty: Flag = False
-    """Also compute standard errors, for predict --std."""
-    robust_errors: Flag = False
-    """Like --uncertainty, with standard errors that allow the noise to differ between rows."""
-    pairs: str = "auto"
-    """Products added to the low-rank part: auto, none, a maximum, or "age:income,age:age"."""
-    hierarchy: Hierarchy = "none"
-    """Whether one (weak) or both (strong) features of a pair need a linear effect."""
-    extrapolation: Literal["clip", "free"] = "clip"
-    """clip limits predictions for rows far outside the training data; free does not."""
-
-
-def hierarchy_of(word: Hierarchy) -> str | None:
-    """Return the hierarchy as the library has it."""
-    return None if word == "none" else word
 
 
 def split_names(text: str) -> list[str]:
@@ -196,16 +157,6 @@ def names_in(given: Iterable[str] | None) -> list[str] | None:
     return [name for text in given for name in split_names("-" if text == STANDARD else text)]
 
 
-def lists_in(read: TableOptions) -> dict[str, str]:
-    """Return the columns of lists and what separates their labels."""
-    names = names_in(read.multi_hot) or []
-    if read.separator is not None and not names:
-        raise UsageError("--separator is only for --multi-hot columns: name them with --multi-hot.")
-    from quadlin.data.columns.label_sets import SEPARATOR
-
-    return dict.fromkeys(names, SEPARATOR if read.separator is None else read.separator)
-
-
 def join_names(names: Iterable[str]) -> str:
     """Return names as `split_names` reads them.
 
@@ -219,3 +170,93 @@ def join_names(names: Iterable[str]) -> str:
         odd = name != name.strip() or "," in name or name.startswith('"')
         quoted.append('"{}"'.format(name.replace('"', '""')) if odd else name)
     return ",".join(quoted)
+
+
+def flag(name: str, value: Any = None) -> str:
+    """Return a parameter of the library as an option.
+
+    Examples
+    --------
+    >>> flag("test_on"), flag("missing", "drop"), flag("header", False), flag("delimiter", ";")
+    ('--test-on', '--missing drop', '--no-header', "--delimiter ';'")
+    >>> flag("na", ["?", "-"]), flag("categorical_features", ["zip"])
+    ("--na '?,-'", '--categorical-features zip')
+    """
+    dashed = name.replace("_", "-")
+    if value is None or value is True:
+        return f"--{dashed}"
+    if value is False:
+        return f"--no-{dashed}"
+    if isinstance(value, list | tuple):
+        value = join_names(map(str, value))
+    return f"--{dashed} {shlex.quote('tab' if value == chr(9) else str(value))}"
+
+
+def as_flags(text: str) -> str:
+    """Return a sentence of the library with its parameters written as options.
+
+    Examples
+    --------
+    >>> as_flags("Lower `rank`, or use alpha=1 and missing='drop'; city=Oslo is a level.")
+    'Lower --rank, or use --alpha 1 and --missing drop; city=Oslo is a level.'
+    """
+
+    def written(match: re.Match[str]) -> str:
+        name, value = match[1] or match[2], match[3]
+        try:
+            return flag(name, literal_eval(value) if value else None)
+        except (SyntaxError, ValueError):
+            return flag(name, value)
+
+    return WRITTEN.sub(written, text.replace('labels="learn"', "classify=True"))
+
+
+def print_answer(content: dict[str, Any], lines: Sequence[str], answer: OutputOptions) -> None:
+    """Print an answer: one JSON object, or lines."""
+    if answer.json:
+        text = json.dumps(json_value(content), allow_nan=False, ensure_ascii=False)
+        sys.stdout.write(UNSAFE_IN_JSON.sub(lambda c: f"\\u{ord(c[0]):04x}", text) + "\n")
+    elif lines and not answer.quiet:
+        sys.stdout.write("\n".join(map(printable, lines)) + "\n")
+
+
+def print_note(text: str, quiet: bool) -> None:
+    """Print a remark to the standard error."""
+    if not quiet:
+        sys.stderr.write(printable(text) + "\n")
+
+
+def json_value(value: Any) -> Any:
+    """Return a value of plain JSON: no numpy, and null for what is not a finite number."""
+    if isinstance(value, dict):
+        return {str(name): json_value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy and its like
+        return json_value(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def aligned(table: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
+    """Return lines of aligned cells; columns of numbers are aligned to the right."""
+    if not table:
+        return []
+    rows = [[printable(cell) for cell in row] for row in table]
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    right = [all(re.match(r"[-+]?[\d.,]|$|n(an|one)$", cell) for cell in c) for c in columns]
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, right, strict=True)
+        text = "  ".join(cell.rjust(w) if flush else cell.ljust(w) for cell, w, flush in cells)
+        lines.append((indent + text).rstrip())
+    return lines
+
+
+def number(value: float | None, sign: bool = False) -> str:
+    """Return a number with four significant digits."""
+    if value is None or not math.isfinite(value):
+        return "nan"
+    return f"{value:{'+' if sign else ''}.4g}"

@@ -1,0 +1,333 @@
+"""The rows and models that a command names: files or the standard input, read with progress."""
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+from quadlin.cli.options import (
+    MODEL_SUFFIX,
+    STANDARD,
+    LabelledRowOptions,
+    OutputOptions,
+    RowOptions,
+    TableOptions,
+    UsageError,
+    flag,
+    join_names,
+    names_in,
+)
+from quadlin.data import Source, SourceError, open_source
+from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.opening.cached import cached
+from quadlin.data.sources.csv_text import Dialect
+from quadlin.data.sources.files import FORMATS, find, format_of
+from quadlin.explain.diagnosis import listed
+from quadlin.files.model_file import load
+
+CSV = ("csv", "tsv")
+TABLES = (*CSV, "parquet", "arrow")
+HELD = 1e9  # bytes of rows that are kept in memory instead of being read again in every pass
+EVERY = 10.0  # seconds between lines of progress where there is no terminal
+SAMPLE = 1 << 20  # bytes of a CSV file that show how long its lines are
+_folders: list[TemporaryDirectory[str]] = []  # removed when the process ends
+Options = TypeVar("Options", bound=RowOptions)
+
+
+def open_rows(
+    data: str,
+    read: RowOptions,
+    output: OutputOptions,
+    *,
+    missing: str = "error",
+    need_target: bool = True,
+    encoder: TableEncoder | None = None,
+    columns: list[str] | None = None,
+    fill: Mapping[str, float] | None = None,
+    keep: Sequence[str] = (),
+    classes: str | Sequence[str] | None = "auto",
+) -> Source:
+    """Open rows as the options say; `classes` are the labels of a target that is text."""
+    _check_row_options(data, read)
+    exclude, categorical = [], []
+    if isinstance(read, TableOptions):
+        columns = columns if read.columns is None else names_in(read.columns)
+        exclude = names_in(read.exclude) or []
+        categorical = names_in(read.categorical_features) or []
+    labels = read if isinstance(read, LabelledRowOptions) else LabelledRowOptions()
+    try:
+        with waiting("looking at the columns", output.silent):
+            source = open_source(
+                stored_rows(data, read),
+                target=labels.target,
+                weight=labels.weight or None,
+                columns=None if encoder is not None else columns,
+                exclude=exclude,
+                categorical_features=categorical,
+                missing=read.missing or missing,
+                format=read.format,
+                encoder=encoder,
+                fill=fill,
+                keep=keep,
+                labels=classes,
+                **read.csv,
+            )
+    except SourceError as error:  # about a column that may well be the target
+        if need_target and labels.target is None and error.column is not None:
+            raise UsageError(
+                f"Name the target column with --target: it cannot be {error.column!r}."
+            ) from None
+        raise
+    if need_target and not source.has_target:
+        chosen = encoder is not None or columns is not None  # these do not include the target
+        names = [] if chosen else [str(name) for name in source.columns]
+        has = f"; the columns are {', '.join(names[:12])}" if names else ""
+        raise UsageError(f"Name the target column with --target{has}.")
+    return source
+
+
+def hold_rows(source: Source, answer: OutputOptions) -> Source:
+    """Return the rows in memory, where they fit, so that they are read once."""
+    with watched(source, "reading", answer.silent) as rows:
+        near = cached(rows, HELD)
+    return source if near is rows else near
+
+
+def stored_rows(data: str, read: RowOptions) -> str:
+    """Return the file of the rows; those of the standard input are written to a temporary one."""
+    if data != STANDARD:
+        return data
+    if read.format is None:
+        raise UsageError("The standard input needs --format, such as --format csv.")
+    folder = TemporaryDirectory(prefix="quadlin-")
+    _folders.append(folder)
+    path = Path(folder.name) / f"standard-input.{read.format}"
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return str(path)
+
+
+def _check_row_options(data: str, read: RowOptions) -> None:
+    if read.format is None and data.endswith(MODEL_SUFFIX):
+        raise UsageError(
+            f"{data} is a model, not a table of rows. The model comes before the data."
+        )
+    if read.format is not None and read.format not in FORMATS:
+        raise UsageError(f"--format {read.format} is not one of {', '.join(FORMATS)}.")
+    try:
+        Dialect.of(**read.csv)
+    except SourceError as error:
+        raise UsageError(error.args[0]) from None
+
+
+def load_model(path: Path) -> Any:
+    """Read a model, or say why there is none."""
+    if str(path) == STANDARD:
+        raise UsageError("A model is read from a file, not from the standard input.")
+    if not path.exists():
+        raise FileNotFoundError(
+            f"There is no model {path}. Make one with: quadlin fit DATA -o {path}"
+        )
+    if path.is_dir() or format_of(path.name) is not None:
+        raise UsageError(
+            f"{path} is a table of rows, not a model file. The model comes before the data."
+        )
+    return load(path)
+
+
+def open_rows_for(
+    model: Any,
+    data: str,
+    read: RowOptions,
+    output: OutputOptions,
+    need_target: bool = False,
+    keep: Sequence[str] = (),
+) -> Source:
+    """Open rows for a fitted model: its columns, its levels, its means for missing values."""
+    encoder, inputs = model.encoder_, model.fitted_.columns
+    gaps = model.fill_ is not None or model.missing == "mean"  # levels alone need no means
+    missing = read.missing or ("mean" if gaps else "error")
+    format = read.format
+    if data != STANDARD:
+        format = None if data.endswith(MODEL_SUFFIX) else find(data, read.format).format
+    if encoder is not None and format is not None and format not in TABLES:
+        raise SourceError(
+            f"{data} has no named columns, but the model has text columns: it needs "
+            f"{listed(encoder.input_names)}."
+        )
+    if need_target and isinstance(read, LabelledRowOptions) and format in TABLES:
+        read = replace(read, target=read.target or inputs.target)
+    read, remembered = _as_in_the_fit(read, model, format)
+    # Arrays have no names; columns of CSV without a header have those that arrays would have.
+    named = format in TABLES and (inputs.names_in is not None or read.header is False)
+    labels: Any = getattr(model, "classes_", None)
+    if labels is not None:
+        labels = [str(label) for label in labels] if labels.dtype.kind in "OU" else None
+    try:
+        source = open_rows(
+            data,
+            read,
+            output,
+            classes=labels,
+            missing=missing,
+            need_target=need_target,
+            encoder=encoder,
+            columns=inputs.names if named and encoder is None else None,
+            fill=model.fitted_.fill if missing == "mean" else None,
+            keep=keep,
+        )
+        if encoder is None and source.encoder is not None:
+            raise _text_instead(data, sorted(map(str, source.reader.text)))
+    except SourceError as error:
+        if encoder is None and error.column is not None:
+            error = _text_instead(data, [error.column])  # of which levels could not be made
+        if remembered:
+            used = " ".join(flag(name, value) for name, value in remembered.items())
+            none = " (--weight '' for no weights)" if "weight" in remembered else ""
+            raise SourceError(
+                f"{error} The options of the fit were used: {used}. Give others if this table "
+                f"differs{none}."
+            ) from None
+        raise error from None
+    return source
+
+
+def row_counts(source: Source) -> dict[str, Any]:
+    """Return how many rows were left out, or had a level that the model does not know."""
+    return {
+        "dropped": source.dropped,
+        "unseen_levels": dict(source.unseen),
+        "missing_text": dict(source.unseen.missing),
+    }
+
+
+def _text_instead(data: str, columns: list[str]) -> SourceError:
+    """Return an error about text in columns that were numbers."""
+    where = "The standard input" if data == STANDARD else data
+    return SourceError(
+        f"{where}: {listed(columns)} holds text, but the model was fitted to numbers. Correct the "
+        "column, or fit a model to rows with that text."
+    )
+
+
+def _as_in_the_fit(read: Options, model: Any, format: str | None) -> tuple[Options, dict[str, Any]]:
+    """Return the options with those of the fit that are not given, and what these are.
+
+    They say which column holds weights, and how CSV is written.
+    """
+    columns, fitted = model.fitted_.columns, dict[str, Any]()
+    if format in TABLES and isinstance(read, LabelledRowOptions) and columns.weight is not None:
+        fitted["weight"] = columns.weight
+    if format in CSV:
+        fitted |= {name: v for name, v in columns.csv.declared.items() if name in read.csv}
+    if format == "tsv":
+        fitted.pop("delimiter", None)
+    remembered = {name: value for name, value in fitted.items() if getattr(read, name) is None}
+    texts = {"na": [join_names(remembered["na"])]} if "na" in remembered else {}
+    return replace(read, **(remembered | texts)), remembered
+
+
+@contextmanager
+def watched(source: Source, doing: str, quiet: bool, again: bool = False) -> Iterator[Source]:
+    """Yield the source with progress that follows it; `again` if it is read many times."""
+    with _shown(doing, quiet, source.rows or (None if quiet else _estimated_rows(source))) as state:
+        if state is None:
+            yield source
+            return
+        state.again = again
+        yield replace(source, watch=state.count)
+
+
+@contextmanager
+def waiting(doing: str, quiet: bool) -> Iterator[None]:
+    """Show that something is going on that takes an unknown time."""
+    with _shown(doing, quiet, None):
+        yield
+
+
+class _Progress:
+    """How far a command is: passes and rows, counted in whatever thread reads them."""
+
+    def __init__(self, doing: str, total: int | None) -> None:
+        self.doing, self.total, self.again = doing, total, False
+        self.passes, self.here, self.seen = 1, 0, 0
+        self.start, self.lock = time.perf_counter(), threading.Lock()
+
+    def count(self, n: int) -> None:
+        """Take note of rows; 0 is the end of a pass."""
+        with self.lock:
+            self.seen += n
+            self.here += n
+            over = self.total is not None and self.again and self.here > self.total
+            if n == 0 or over:
+                self.total = max(self.total or 0, self.here - n) if n == 0 else self.total
+                self.passes, self.here = self.passes + 1, n
+
+    def __str__(self) -> str:
+        """Return what is being done, how fast, for how long, and for how long still."""
+        elapsed = time.perf_counter() - self.start
+        parts = [f"{self.doing}, pass {self.passes}" if self.again else self.doing]
+        if self.seen:
+            parts += [f"{self.seen:,} rows", f"{self.seen / elapsed:,.0f} rows/s"]
+        parts.append(str(timedelta(seconds=int(elapsed))))
+        if self.seen and self.total:
+            left = max(0, self.total - self.here) * elapsed / self.seen
+            parts.append(f"{timedelta(seconds=int(left))} left{' in this pass' * self.again}")
+        return ", ".join(parts)
+
+
+@contextmanager
+def _shown(doing: str, quiet: bool, total: int | None) -> Iterator[_Progress | None]:
+    """Show progress: a line that changes on a terminal, otherwise a line every ten seconds."""
+    if quiet:
+        yield None
+        return
+    state, done = _Progress(doing, total), threading.Event()
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.status import Status
+
+        with Status(str(state), console=Console(stderr=True)) as status:
+
+            def show() -> None:
+                while not done.wait(0.2):
+                    status.update(str(state))
+
+            yield from _beside(show, done, state)
+        return
+
+    def write() -> None:
+        while not done.wait(EVERY):
+            sys.stderr.write(f"{state}\n")
+
+    yield from _beside(write, done, state)
+
+
+def _beside(show: Any, done: threading.Event, state: _Progress) -> Iterator[_Progress]:
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield state
+    finally:
+        done.set()
+        thread.join()
+
+
+def _estimated_rows(source: Source) -> int | None:
+    """Estimate the rows of plain CSV files by the length of the first lines."""
+    units = getattr(source.feed, "units", None)
+    if getattr(source.feed, "format", None) not in CSV or not units:
+        return None
+    path = Path(units[0].file.path)
+    if path.suffix.lower() in (".gz", ".bz2"):
+        return None
+    with path.open("rb") as file:
+        head = file.read(SAMPLE)
+    return int(sum(unit.file.size for unit in units) * head.count(b"\n") / len(head)) or None
