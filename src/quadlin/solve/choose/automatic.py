@@ -9,7 +9,6 @@ rows determines the sample, so their order does not matter.
 """
 
 from dataclasses import replace
-from math import ceil
 
 import numpy as np
 
@@ -25,8 +24,7 @@ from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.tangent_gram import Candidate
 from quadlin.solve.lowrank.types import NO_NOISE
 
-SAMPLE_ROWS, FEWEST_ROWS = 20, 5  # per parameter, which choose as well as all rows; the most, least
-SAMPLE_WORK = 5e9  # multiplications per matrix of a sample: above, rows per parameter are fewer
+SAMPLE_ROWS = 20  # rows per parameter that choose as well as all rows
 LEAST_RATIO = 2  # of all rows to the sample; with less, all rows choose
 TIE = 0.1  # of log evidence: among candidates that are closer, the lowest rank is chosen
 
@@ -75,9 +73,8 @@ class RankSearch(RankClimb, LinearChoice, LastFit):
 
     def sample_size(self, k: int) -> int:
         """Return how many rows are enough to compare ranks up to k."""
-        dof = self.options.dof(self.d, min(k + 1, self.d))
-        each = min(max(SAMPLE_WORK / dof**3, FEWEST_ROWS), SAMPLE_ROWS)
-        size = max(ceil(each * dof), KERNEL_ROWS + 1)
+        size = SAMPLE_ROWS * self.options.dof(self.d, min(k + 1, self.d))
+        size = max(size, KERNEL_ROWS + 1)
         too_few = LEAST_RATIO * size > self.n_rows or self.few_features
         return self.n_rows if too_few or size * self.d > EXACT_ENTRIES else size
 
