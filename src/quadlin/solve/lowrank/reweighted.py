@@ -24,10 +24,11 @@ from quadlin.solve.lowrank.exact import dense
 from quadlin.solve.lowrank.types import Problem
 
 MOST_ROWS = 2000  # whose n×n systems are solved: a step takes n³/3 products, 0.2 s
-MOST_PER_PARAMETER = 4.0  # rows: with more, the moments show weak components too
+MOST_PER_PARAMETER = 3.0  # rows: with more, the moments show weak components too
 STEPS = 40
 NEAR = 1e-3  # of the smallest component to keep: with a smaller ε, Gauss–Newton steps do the rest
-STALLED = 0.999  # of ε before the step
+STALLED = 0.98  # of ε before the step: noise keeps it from falling
+FLAT = 0.7  # of the smallest component: before ε falls below, it may pause
 RIDGE = 1e-12  # of the mean of the kernel's diagonal, against rounding
 
 
@@ -98,7 +99,8 @@ def reweighted_matrix(
             return found
         before, floor = floor, min(floor, abs(s[rank]))
         found = V[:, :rank], s[:rank], beta
-        if floor <= NEAR * abs(s[rank - 1]) or floor > STALLED * before:
+        falls = floor < STALLED * before or floor > FLAT * abs(s[rank - 1])
+        if floor <= NEAR * abs(s[rank - 1]) or not falls:
             break
         B = (V * (np.maximum(np.abs(s), floor) / abs(s[0]))) @ V.T
     return found
