@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The lower bounds of the core dependencies, as pyproject.toml names them.
 OLDEST := $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2.*/p' pyproject.toml)
 
-.PHONY: demo test slow quick test-oldest lint bench clean
+.PHONY: demo test slow quick test-oldest lint bench kernel clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m quadlin.paper.demo
@@ -39,12 +39,17 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/passes.py --only 30kd
 
+# The compiled kernel of a checkout, again.
+kernel:
+	cmake -S kernel -B build/kernel
+	cmake --build build/kernel
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 # A stamp per set of dependencies: installed again when they or the kernel that is compiled change.
-INSTALLED := pyproject.toml hatch_build.py $(wildcard src/quadlin/core/_passes*.[ch])
+INSTALLED := pyproject.toml kernel/CMakeLists.txt $(wildcard src/quadlin/core/_passes*.[ch])
 
 $(VENV)/.demo: $(INSTALLED) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[all]"

@@ -1,17 +1,19 @@
 """The shared library of the compiled kernel: whether it can be used, its memory and its moments.
 
-`_passes.c` is compiled when the package is built, where there is a compiler.
+`_passes.c` is compiled when the package is built (`kernel/CMakeLists.txt`).
 ``QUADLIN_KERNEL=numpy`` in the environment switches the compiled kernel off. Kernels for arrays of
 other libraries are registered here.
 """
 
 import ctypes
 import os
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from ctypes import c_double, c_int64, c_void_p
 from functools import cache
-from hashlib import blake2b
+from hashlib import sha256
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,40 +23,66 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array
 
-SOURCES = sorted(Path(__file__).parent.glob("_passes*.[ch]"))
+SOURCES = sorted(Path(__file__).parent.glob("_passes*.[ch]"))  # none in a wheel
 NUMBERS = (np.dtype(np.float32), np.dtype(np.float64))
 LINE = 64  # bytes of a line of the cache
+FUNCTIONS_THAT_COUNT = ("memory_needed", "sparse_memory_needed", "moments_memory_needed")
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled kernel; None if there is none, or if its source has changed."""
-    try:
-        loaded = ctypes.CDLL(str(Path(__file__).with_name("_passes.so")))
-        loaded.source_digest.restype = ctypes.c_char_p
-        if loaded.source_digest().decode() != source_digest():
-            return None
-        loaded.memory_needed.restype = loaded.sparse_memory_needed.restype = c_int64
-        loaded.moments_memory_needed.restype = c_int64
-        loaded.run_pass.restype = loaded.run_sparse_pass.restype = None
-        loaded.run_moments.restype = loaded.run_sparse_moments.restype = None
-        loaded.run_sweep.restype = loaded.run_evaluation.restype = None
-        loaded.run_survey.restype = loaded.run_settling.restype = None
-        loaded.run_plane.restype = loaded.run_move.restype = None
-        loaded.run_marking.restype = loaded.run_rotation.restype = None
-        loaded.run_spread.restype = None
-        loaded.run_meetings.restype = loaded.run_evidence.restype = None
-        loaded.run_remainder.restype = loaded.run_factors.restype = None
-        loaded.run_solutions.restype = loaded.run_squares.restype = loaded.run_counts.restype = None
-        loaded.run_sorting.restype = loaded.run_ones.restype = loaded.run_joining.restype = None
-    except (OSError, AttributeError):
+    """Return the compiled kernel; None if there is none, or with a warning if it does not match."""
+    path = Path(__file__).with_name("_passes.dll" if sys.platform == "win32" else "_passes.so")
+    if not path.exists():
         return None
+    try:
+        loaded = ctypes.CDLL(str(path))
+        mismatch = _mismatch(loaded)
+    except (OSError, AttributeError) as error:
+        mismatch = str(error)
+    if mismatch is not None:
+        message = (
+            f"The compiled kernel of quadlin cannot be used: {mismatch}. numpy does its work, in "
+            "several times the time; install quadlin again to compile it."
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return None
+    for name in FUNCTIONS_THAT_COUNT:
+        getattr(loaded, name).restype = c_int64
     return loaded
 
 
+def _mismatch(loaded: ctypes.CDLL) -> str | None:
+    """Return how a library differs from its sources or from the structures of this package."""
+    loaded.source_digest.restype = ctypes.c_char_p
+    if SOURCES and loaded.source_digest().decode() != source_digest():
+        return "it was compiled from other sources"
+    for name, structure in _mirrors().items():
+        size, expected = getattr(loaded, f"{name}_size")(), ctypes.sizeof(structure)
+        if size != expected:
+            return f"its structure {name!r} has {size} bytes in place of {expected}"
+    return None
+
+
+def _mirrors() -> dict[str, type[ctypes.Structure]]:
+    """Return the structures that are written down here and in `_passes.c`, by their name there."""
+    from quadlin.core import compiled_columns, compiled_levels  # which import this module
+
+    return {
+        "pass": Pass,
+        "sparse": SparseStructure,
+        "moments": MomentsStructure,
+        "columns": compiled_columns.ColumnsStructure,
+        "meetings": compiled_levels.MeetingsStructure,
+        "evidence": compiled_levels.EvidenceStructure,
+        "systems": compiled_levels.SystemsStructure,
+    }
+
+
 def source_digest() -> str:
-    """Return a digest of the C sources."""
-    return blake2b(b"".join(path.read_bytes() for path in SOURCES), digest_size=16).hexdigest()
+    """Return a digest of the C sources, as `kernel/CMakeLists.txt` computes it."""
+    digests = "".join(sha256(path.read_bytes()).hexdigest() for path in SOURCES)
+    return sha256(digests.encode()).hexdigest()
 
 
 @cache
