@@ -273,7 +273,11 @@ static inline __attribute__((always_inline)) void fetch(ahead *next)
 #define IN_512
 #define BYTES 64
 #define ISA avx512
+#if defined(__clang__) /* which has no such preference */
+#define TARGET __attribute__((target("avx512f,avx2,fma")))
+#else
 #define TARGET __attribute__((target("avx512f,avx2,fma,prefer-vector-width=512")))
+#endif
 #define ROWS 8
 #define ABREAST 2
 #include "_passes_kinds.h"
