@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from quadlin.files.model_file import load, save
     from quadlin.files.onnx import to_onnx
     from quadlin.solve.lowrank.types import Status
+    from quadlin.versions import show_versions
 
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "mip_report",
     "open_source",
     "save",
+    "show_versions",
     "to_onnx",
 ]
 
@@ -56,6 +58,7 @@ _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next t
     "mip_report": "quadlin.explain.mip",
     "open_source": "quadlin.data",
     "save": "quadlin.files.model_file",
+    "show_versions": "quadlin.versions",
     "to_onnx": "quadlin.files.onnx",
 }
 
