@@ -327,10 +327,6 @@ def test_a_report_replaces_the_file_and_an_error_leaves_it(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the HTML page's heatmap leaves out columns without saying so (issue 32)",
-)
 def test_a_report_says_how_many_columns_its_heat_map_leaves_out(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((N, 14))

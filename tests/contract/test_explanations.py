@@ -392,11 +392,6 @@ def test_the_pairs_of_a_model_are_listed_with_their_standard_errors():
     assert fitted("rank 2").pairs_ is None
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="`pairs_` says 'No pair among 56 products' of a model that contains all products "
-    "(issue 32)",
-)
 def test_the_pairs_of_a_model_of_all_products_say_where_its_interactions_are_listed():
     rng = np.random.default_rng(0)
     X, A = rng.standard_normal((400, 7)), rng.standard_normal((7, 7))

@@ -203,7 +203,7 @@ def _rank(
         )
     if residual_edge is not None and not exact:
         times = residual_edge[0] / residual_edge[1]
-        if times > LEFT_OVER:
+        if times > LEFT_OVER and k < d:  # of full rank there is nothing to add
             lines.append(
                 f"rank: the residual still has a component of {times:.1f} times the noise "
                 "level; the rank may be too low (or some features have heavy tails). Try "

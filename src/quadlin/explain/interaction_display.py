@@ -59,6 +59,7 @@ class InteractionDisplay(Display):
     signs: np.ndarray
     rows: str
     title: str | None = None
+    n_columns: int = 0  # of the table, of which the names are the strongest
 
     @classmethod
     def from_estimator(cls, estimator: Any, X: Any = None, *, columns: int = 10) -> Self:
@@ -96,7 +97,15 @@ class InteractionDisplay(Display):
             if second is not None and first in numbers and second in numbers:
                 coefficient = view[numbers[first], numbers[second]]
                 signs[i, j] = signs[j, i] = np.sign(coefficient)
-        return cls([column.name for column in whole], table, signs, effects.rows)
+        names = [column.name for column in whole]
+        return cls(names, table, signs, effects.rows, n_columns=len(effects.columns))
+
+    @property
+    def shown(self) -> str:
+        """Return which columns are shown, in words; "" if all are."""
+        if self.n_columns <= len(self.names):
+            return ""
+        return f"The {len(self.names)} of {self.n_columns} columns with the strongest pairs."
 
     @property
     def size(self) -> tuple[float, float]:
@@ -131,7 +140,9 @@ class InteractionDisplay(Display):
         unit = f"in 1e{power} units" if power else "units"
         bar.set_label(f"strength ({unit} of the prediction)", fontsize="small")
         bar.ax.tick_params(labelsize="small")
-        finish(ax, "", "", self.title or "strength of pairs (grey: columns alone)", legend=False)
+        which = f", {count} of {self.n_columns} columns" if self.shown else ""
+        title = self.title or f"strength of pairs (grey: columns alone){which}"
+        finish(ax, "", "", title, legend=False)
         ax.title.set_fontsize("medium")
         ax.grid(False)
 

@@ -1,15 +1,18 @@
 """Which features interact: coefficients of products in the user's units, by pair."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappush, heappushpop
+from math import isclose, nan
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from quadlin.core.arrays import unflagged
 from quadlin.data.columns.names import Name, position_of
+from quadlin.explain.pair_report import Pair, PairReport
 from quadlin.explain.tables import frame_of
+from quadlin.solve.fits.uncertainty import two_sided
 
 SHOWN, SHOWN_FEATURES = 3, 2000  # interactions in a line, and features up to which they are sought
 ROUNDING = 1e-6  # of the terms that add up to an entry of M: smaller entries count as zero
@@ -191,6 +194,31 @@ class Interactions:
 
     def _position(self, feature: Name) -> int:
         return position_of(self.names, feature)
+
+
+def report_of_products(
+    report: PairReport, view: Interactions, left: float, rank: int
+) -> PairReport:
+    """Return a report whose pairs have the coefficients of whole products, as `view` has them.
+
+    A search measures a level from the other levels, and beside a low-rank part. The standard error
+    is that of the same coefficient. Where the model has none, it is that of the search if nothing
+    but the pair contributes to the product.
+    """
+
+    def whole(pair: Pair) -> Pair:
+        names = pair.first, pair.second
+        coefficient, error = view[names], view.std_error(*names)
+        if error is not None:
+            t = coefficient / error if error else nan
+            p = two_sided(t, left) if error else nan
+            return pair._replace(coefficient=coefficient, std_error=error, t=t, p=p)
+        share = coefficient / pair.coefficient if pair.coefficient else 1.0
+        if rank == 0 or isclose(share, 1.0, rel_tol=1e-6):
+            return pair._replace(coefficient=coefficient, std_error=abs(share) * pair.std_error)
+        return pair._replace(coefficient=coefficient, std_error=nan, t=nan, p=nan)
+
+    return replace(report, pairs=list(map(whole, report.pairs)), rank=rank)
 
 
 def _times(i: int, j: int) -> int:

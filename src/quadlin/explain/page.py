@@ -185,19 +185,12 @@ WORDS = {
         "can be compared."
     ),
     "found_pairs": (
-        "Products that a search added to the model beside its low-rank part, in order of entry, "
-        "each with the coefficient of the pair alone. The table of interactions below has the "
-        "coefficients of whole products. The pairs were chosen because they fit these rows, so "
-        "weak ones look stronger than they are. "
+        "Products that a search added to the model, in order of entry. The pairs were chosen "
+        "because they fit these rows, so weak ones look stronger than they are. "
     ),
-    "named_pairs": (
-        "Products that were added to the model by name beside its low-rank part, each with the "
-        "coefficient of the pair alone. The table of interactions below has the coefficients of "
-        "whole products. "
-    ),
+    "named_pairs": ("Products that were added to the model by name. "),
     "shares": (
-        "The share is how much R² (for labels, the explained deviance) would fall without the "
-        "pair. Standard errors are robust (HC3)."
+        "The share is how much R² (for labels, the explained deviance) would fall without the pair."
     ),
     "linear": (
         "The slope is how much the prediction rises per unit of a feature, with all columns at "

@@ -1,6 +1,6 @@
 """The report of a search for pairs: the pairs, their standard errors, and the path to them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -94,6 +94,8 @@ class PairReport:
         Products of whole text columns that entered together: `first`, `second`, `n_products`, `F`,
         `p`, `order`. F is a Wald test of all their coefficients that assumes equal noise in all
         rows.
+    rank : int
+        Of the low-rank part of the model beside the pairs, which has products of all features.
     """
 
     pairs: list[Pair]
@@ -110,6 +112,16 @@ class PairReport:
     stability: list[float] | None = None
     n_rows_fitted: int | None = None
     blocks: list[PairBlock] = field(default_factory=list)
+    rank: int = 0
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __iter__(self) -> Iterator[Pair]:
+        return iter(self.pairs)
+
+    def __getitem__(self, place: int) -> Pair:
+        return self.pairs[place]
 
     def to_frame(self) -> Any:
         """Return the pairs as a pandas frame, or as a dict of columns without pandas."""
@@ -183,6 +195,12 @@ class PairReport:
             steps = len(self.path) - 1
             limit = "one pair" if steps == 1 else f"{steps} pairs"
             notes.append(f"The search ended at its limit of {limit}.")
+        if self.rank:
+            beside = "Beside them, the" if self.pairs else "The"
+            notes.append(
+                f"{beside} model has products of all features, of rank {self.rank}: "
+                "interactions_ lists them."
+            )
         if self.low_rank:
             notes.append(
                 "Beside these pairs, many features still interact weakly. SecondOrderRegressor "

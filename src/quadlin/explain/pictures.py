@@ -55,8 +55,9 @@ def _displays(model: Any, X: Any, target: str | None) -> Iterator[tuple[str, str
         words = (
             f"Strength of each pair of columns: the standard deviation, over {heat.rows}, of what "
             "the pair adds to the prediction. For two columns of numbers, the sign is that of the "
-            "coefficient of their product. Grey cells are columns alone."
-        )
+            "coefficient of their product. Grey cells are columns alone. "
+            f"{heat.shown}"
+        ).rstrip()
         yield "Which columns interact", words, heat
         pair = PairDisplay.from_estimator(model, X if here else None)
         pair.target = prediction_name(model, target)

@@ -1,7 +1,7 @@
 """The summary of a model: estimates, how sure they are, and how the fit went."""
 
 from dataclasses import dataclass
-from math import isclose, nan
+from math import nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,14 +34,6 @@ LEVELS_ARE = (
 )
 ERRORS_OF_PAIRS = (
     "Standard errors of {} pairs are robust ones (HC3), see pairs_; for those of all other terms:"
-)
-SUMS = (
-    "The estimate of {product} is that of the product as a whole: the pair, and what the low-rank "
-    "part adds. pairs_ has the pair alone, with its standard error."
-)
-OF_LEVELS = (
-    "The estimate of {product} is the difference of a level from the mean over all levels. pairs_ "
-    "has its difference from the other levels, with its standard error."
 )
 NO_LINES_ARE = (
     "The chosen penalty shrinks all linear terms to zero, because left-out rows are predicted no "
@@ -199,8 +191,8 @@ def _pairs(model: Any, top: int, tests: Tests) -> list[Term]:
     for pair in dict.fromkeys([*strongest, *searched]):
         coefficient, error = view[pair], view.std_error(*pair)
         kind = beside if pair in searched else "pair"
-        if error is None and pair in searched and isclose(coefficient, searched[pair].coefficient):
-            error = searched[pair].std_error  # only the pair contributes to this product
+        if pair in searched:
+            error = searched[pair].std_error
         name = product_name(*pair)
         terms.append(tests.term(name, kind, *pair, coefficient, nan if error is None else error))
     return terms
@@ -237,16 +229,6 @@ def _notes(model: Any, terms: list[Term]) -> list[str]:
         notes.append(LEVELS_ARE)
     if any(term.kind == "found pair" for term in terms):
         notes.append(FOUND_PAIRS_ARE)
-    alone = {(p.first, p.second): p.coefficient for p in found_pairs(model)}
-    sums = [
-        term.term
-        for term in terms
-        if (term.first, term.second) in alone
-        and not isclose(term.estimate, alone[term.first, term.second], rel_tol=1e-6)
-    ]
-    if sums:
-        of_levels = model.rank_ == 0 and len(model.fitted_.fields)
-        notes.append((OF_LEVELS if of_levels else SUMS).format(product=shortened(sums, 3)))
     return [*notes, *_notes_on_errors(model, terms)]
 
 

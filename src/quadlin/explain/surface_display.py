@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.spatial import KDTree
 
 from quadlin.data.columns.names import position_of
 from quadlin.explain.decomposition import Decomposition
@@ -26,6 +27,7 @@ LEVELS_SHOWN = 8  # of a text column, the most frequent ones
 TAILS = (1, 99)  # percent of the rows that the grid reaches between
 FEW = 4  # columns of a table whose cells have room for three digits
 LETTERS = 20  # of the name of a level of a table
+NEAR = 0.1  # of the range of a column: a prediction further from all rows is not drawn
 
 
 @dataclass
@@ -128,11 +130,13 @@ class PairDisplay(Display):
 
     @property
     def points_are(self) -> str:
-        """Return how the rows are shown, in words; "" without rows."""
+        """Return how the rows are shown, in words."""
         if not len(self.points):
-            return ""
+            return " No rows were given, so there may be none in parts of the picture."
         rows = (
-            "Numbers of rows are in brackets" if self._is_table else "Points are rows of the data"
+            "Numbers of rows are in brackets"
+            if self._is_table
+            else "Points are rows of the data, and nothing is drawn where there are none"
         )
         return f" {rows}."
 
@@ -154,7 +158,9 @@ class PairDisplay(Display):
             self._surface(ax)
 
     def _surface(self, ax: Any) -> None:
-        image = ax.contourf(self.x, self.y, self.prediction, levels=14, cmap="viridis")
+        prediction = np.ma.masked_array(self.prediction, ~self._is_near_rows())
+        image = ax.contourf(self.x, self.y, prediction, levels=14, cmap="viridis")
+        ax.set_facecolor("#eeeeee")
         ax.figure.colorbar(image, ax=ax, label=plain(self.target))
         if len(self.points):
             dots = {"s": 9, "facecolor": "white", "edgecolor": "black", "linewidth": 0.4}
@@ -163,14 +169,29 @@ class PairDisplay(Display):
             ax.set_ylim(self.y[0], self.y[-1])
         self._finish(ax, self.names[1])
 
+    def _is_near_rows(self) -> np.ndarray:
+        """Tell where on the grid the next row is near, everywhere without rows."""
+        x, y = np.asarray(self.x, dtype=float), np.asarray(self.y, dtype=float)
+        points = self.points[np.isfinite(self.points).all(axis=1)]
+        if not len(points):
+            return np.ones(self.prediction.shape, dtype=bool)
+        wide, high = NEAR * (x[-1] - x[0]), NEAR * (y[-1] - y[0])
+        grid = np.stack(np.meshgrid(x / wide, y / high), axis=-1)
+        distance, _ = KDTree(points / (wide, high)).query(grid)
+        return np.asarray(distance <= 1)
+
     def _lines(self, ax: Any) -> None:
         for i in range(len(self.y)):
             style = style_of(i, "", {})
             marker, size = style.pop("marker"), style.pop("markersize")
-            ax.plot(self.x, self.prediction[i], label=plain(str(self.y[i])), **style)
-            here = self.points[self.points[:, 1] == i, 0]
-            here = here[(here >= self.x[0]) & (here <= self.x[-1])]
-            values = np.interp(here, np.asarray(self.x), self.prediction[i])
+            x, here = np.asarray(self.x, dtype=float), self.points[self.points[:, 1] == i, 0]
+            here = here[(here >= x[0]) & (here <= x[-1])]
+            values = np.interp(here, x, self.prediction[i])
+            shown = np.ones(len(x), dtype=bool)
+            if len(self.points):  # a line ends where the level has no rows
+                low, high = (here.min(), here.max()) if len(here) else (np.inf, -np.inf)
+                shown = (x >= low - NEAR * (x[-1] - x[0])) & (x <= high + NEAR * (x[-1] - x[0]))
+            ax.plot(x[shown], self.prediction[i][shown], label=plain(str(self.y[i])), **style)
             dots = {"marker": marker, "markersize": size, "alpha": 0.4, "linestyle": "none"}
             ax.plot(here, values, color=style["color"], **dots)
         self._finish(ax, self.target, legend=True)

@@ -9,7 +9,7 @@ from quadlin.core.moments import Moments
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.names import Name
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.explain.interactions import Interactions
+from quadlin.explain.interactions import Interactions, report_of_products
 from quadlin.explain.pair_report import PairReport
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Record, Status
@@ -139,7 +139,12 @@ class FittedAttributes:
     @property
     def pairs_(self) -> PairReport | None:
         """Return the pairs of features beside the low-rank part; None if there was no search."""
-        return self._fitted("pairs_").pair_report
+        fitted = self._fitted("pairs_")
+        if (report := fitted.pair_report) is None:
+            return None
+        left = max(1.0, fitted.n_rows if fitted.law is None else float(fitted.law.left))
+        rank = int(fitted.state.low_rank.s.shape[0])
+        return report_of_products(report, fitted.interactions(), left, rank)
 
     @property
     def alpha_(self) -> tuple[float, float]:
