@@ -1,5 +1,7 @@
 """Pairs that interact are found, no others, and their numbers are those of least squares."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -320,14 +322,21 @@ def test_honest_tests_use_rows_that_were_not_searched():
 # --- one number for one pair ----------------------------------------------------------------------
 
 
-def numbers_of(model, first, second):
+def numbers_of(model, first, second, tmp_path):
     """Return coefficient and standard error of a pair by every way to them."""
     pair = next(p for p in model.pairs_.pairs if {p.first, p.second} == {first, second})
     summary = model.summary(top=50).to_frame()
     row = summary[(summary["first"] == first) & (summary["second"] == second)].iloc[0]
     frame = model.interactions_.to_frame()
     other = frame[(frame["first"] == first) & (frame["second"] == second)].iloc[0]
+    page = model.report(tmp_path / "page.html", top=50).read_text()
+    product = rf"<td>(?:1\. )?{first} × {second}</td>"
+    listed, strongest = re.findall(
+        product + r'\s*<td class="number">(.*?)</td>\s*<td class="number">(.*?)</td>', page
+    )
     return {
+        "page, pairs": tuple(map(float, listed)),
+        "page, interactions": tuple(map(float, strongest)),
         "pairs_": (pair.coefficient, pair.std_error),
         "interaction": (model.interaction(first, second), model.interaction_std(first, second)),
         "summary": (row["estimate"], row["std_error"]),
@@ -346,10 +355,10 @@ def models_with_pairs():
 
 
 @pytest.mark.parametrize("case", ["given pairs", "low rank", "text"])
-def test_a_pair_has_one_coefficient_and_one_standard_error(case):
+def test_a_pair_has_one_coefficient_and_one_standard_error(case, tmp_path):
     X, y, options, (first, second) = models_with_pairs()[case]
     model = SecondOrderRegressor(uncertainty="robust", **options).fit(X, y)
-    told = numbers_of(model, first, second)
+    told = numbers_of(model, first, second, tmp_path)
     for value in told.values():
         np.testing.assert_allclose(value, told["interaction"], rtol=1e-3)
 

@@ -32,9 +32,10 @@ def test_given_pairs_and_a_rank_are_at_their_joint_optimum(alpha):
         (least_squares(residual, s, xtol=1e-14, ftol=1e-14) for s in starts), key=lambda r: r.cost
     )
     assert model.history_[-1].loss == pytest.approx(2 * best.cost / 200 * sd**2, rel=1e-7)
-    a = [p.coefficient * X[:, i].std() * X[:, j].std() / sd
-         for p, (i, j) in zip(model.pairs_.pairs, pairs, strict=True)]  # fmt: skip
-    np.testing.assert_allclose(a, best.x[6:8], atol=1e-4)
+    u = best.x[8:]  # the coefficient of a product is that of the pair and of the low-rank part
+    for pair, a, (i, j) in zip(model.pairs_, best.x[6:8], pairs, strict=True):
+        standardised = pair.coefficient * X[:, i].std() * X[:, j].std() / sd
+        assert standardised == pytest.approx(a + 2 * u[i] * u[j], abs=1e-4)
 
 
 def test_pairs_beside_a_low_rank_part_are_at_the_optimum_of_the_deviance():

@@ -1,5 +1,6 @@
 """Which features interact: coefficients of products in the user's units, by pair."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappush, heappushpop
@@ -203,8 +204,14 @@ def report_of_products(
 
     A search measures a level from the other levels, and beside a low-rank part. The standard error
     is that of the same coefficient. Where the model has none, it is that of the search if nothing
-    but the pair contributes to the product.
+    but the pair contributes to the product: then the one coefficient is a multiple of the other.
     """
+
+    def columns(pair: Pair) -> frozenset[tuple[int, int]]:
+        places = (position_of(view.names, name) for name in pair[:2])
+        return frozenset((int(view.field[j]), j if view.field[j] < 0 else -1) for j in places)
+
+    pairs_of = Counter(map(columns, report.pairs))
 
     def whole(pair: Pair) -> Pair:
         names = pair.first, pair.second
@@ -214,7 +221,8 @@ def report_of_products(
             p = two_sided(t, left) if error else nan
             return pair._replace(coefficient=coefficient, std_error=error, t=t, p=p)
         share = coefficient / pair.coefficient if pair.coefficient else 1.0
-        if rank == 0 or isclose(share, 1.0, rel_tol=1e-6):
+        alone = rank == 0 and pairs_of[columns(pair)] == 1
+        if alone or isclose(share, 1.0, rel_tol=1e-6):
             return pair._replace(coefficient=coefficient, std_error=abs(share) * pair.std_error)
         return pair._replace(coefficient=coefficient, std_error=nan, t=nan, p=nan)
 

@@ -153,7 +153,7 @@ the fitted rows that have it. Labels of a column of lists are measured from rows
 <p class="note">{{ words.named_pairs if model.pairs_are_named else words.found_pairs }}
 {{- words.shares }}</p>
 {{ table("terms", found_pairs, [("product", "name", ""), ("coefficient", "coefficient", "{:+.4g}"),
-   ("std error", "std_error", "{:.2g}"), ("t", "t", "{:.1f}"), ("share", "share", "{:.1%}")]) }}
+   ("std error", "std_error", "{:.4g}"), ("t", "t", "{:.1f}"), ("share", "share", "{:.1%}")]) }}
 {% endif %}
 {{ terms("Strongest interactions", "product", interactions, words.pairs) }}
 {{ terms("Strongest slopes", "feature", slopes, words.linear, "slope") }}
