@@ -8,19 +8,12 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import KFold, cross_val_predict
 
-from quadlin import SecondOrderClassifier, SecondOrderRegressor, find_pairs, open_source
+from quadlin import SecondOrderClassifier, SecondOrderRegressor, open_source
 from quadlin.plot import (
     ContributionDisplay,
-    ConvergenceDisplay,
     InteractionDisplay,
-    LevelDisplay,
     PairDisplay,
-    PairPathDisplay,
-    PhaseTransitionDisplay,
-    ScalingDisplay,
     SpectrumDisplay,
 )
 
@@ -59,17 +52,6 @@ def model():
     return SecondOrderRegressor(3, alpha=0.0, random_state=0).fit(*flats())
 
 
-@cache
-def searched():
-    """Return a linear model with two pairs that were found, and its rows."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((N, 6))
-    y = X[:, 0] + X[:, 1] * X[:, 2] - 2 * X[:, 3] * X[:, 4] + 0.5 * rng.standard_normal(N)
-    options = {"rank": 0, "alpha": 0.0, "pairs": 4, "extrapolation": "free", "tol": 1e-12}
-    return SecondOrderRegressor(**options).fit(X, y), X, y
-
-
-CURVE = {"ours": ([1.0, 2.0, 4.0], [1.0, 0.5, 0.25])}
 DISPLAYS = {
     "interactions": lambda: InteractionDisplay.from_estimator(model(), flats()[0]),
     "surface": lambda: PairDisplay.from_estimator(model(), flats()[0], ("area", COST)),
@@ -77,11 +59,6 @@ DISPLAYS = {
     "table": lambda: PairDisplay.from_estimator(model(), flats()[0], ("kind", "city")),
     "contributions": lambda: ContributionDisplay.from_estimator(model(), flats()[0], row=3),
     "spectrum": lambda: SpectrumDisplay.from_estimator(model()),
-    "convergence": lambda: ConvergenceDisplay.from_estimator(model()),
-    "path": lambda: PairPathDisplay.from_report(searched()[0].pairs_),
-    "scaling": lambda: ScalingDisplay.from_points(CURVE),
-    "levels": lambda: LevelDisplay(CURVE),
-    "phase transition": lambda: PhaseTransitionDisplay.from_trials([1, 1, 2], [1, 1, 3], [0, 1, 1]),
 }
 EXPECTED = {  # what a reader must find in the picture
     "interactions": ["city", "kind", "area", COST],
@@ -89,7 +66,6 @@ EXPECTED = {  # what a reader must find in the picture
     "lines": ["area", "Bonn", "Oslo", "Rome"],
     "table": ["flat", "house", "Bonn", "Oslo", "Rome"],
     "contributions": ["area", COST, "city"],
-    "path": ["x3 × x4", "x1 × x2"],
 }
 
 
@@ -174,8 +150,6 @@ def test_what_cannot_be_drawn_is_named():
         PairDisplay.from_estimator(linear, rows)
     with pytest.raises(IndexError, match="300"):
         ContributionDisplay.from_estimator(model(), rows, row=300)
-    with pytest.raises(ValueError, match="pairs"):
-        PairPathDisplay.from_estimator(linear, rows, y)
 
 
 @pytest.mark.parametrize("row", [0, 17, -1])
@@ -212,47 +186,6 @@ def test_the_spectrum_stands_beside_the_noise():
     weak = SecondOrderRegressor(2, alpha=0.0, random_state=0).fit(X, noise)
     shown = SpectrumDisplay.from_estimator(weak)
     assert np.abs(shown.eigenvalues).max() < 3 * shown.noise
-
-
-def test_a_curve_of_convergence_is_the_history_of_the_fit():
-    display = ConvergenceDisplay.from_estimators({"a": model(), "b": model()}).plot()
-    passes, errors = display.curves["a"]
-    assert len(passes) == len(errors) == len(model().history_)
-    assert display.ax_.get_yscale() == "log"
-    assert {"a", "b"} <= {t.get_text() for t in display.ax_.get_legend().get_texts()}
-    trials = {"lost": [([0, 1, 2], [1, np.inf, np.inf]), ([0, 1, 2], [1, 0.0, 0.0])]}
-    ConvergenceDisplay.from_trials(trials, limits=(None, 10.0)).plot().figure_.canvas.draw()
-
-
-def test_displays_of_trials_compute_shares_and_powers():
-    x, y = np.repeat([1.0, 2.0], 4), np.tile([1, 1, 3, 3], 2)
-    display = PhaseTransitionDisplay.from_trials(x, y, [0, 1, 0, 0, 1, 1, 1, 0])
-    assert display.success.tolist() == [[0.5, 1.0], [0.0, 0.5]]
-    sizes = np.array([1.0, 2.0, 4.0, 8.0])
-    power = ScalingDisplay.from_points({"p": (sizes, 3 * sizes**-0.5), "q": (sizes, 0 * sizes)})
-    assert power.exponents["p"] == pytest.approx(-0.5)
-    assert "q" not in power.exponents  # zeros have no power
-
-
-@pytest.mark.parametrize("kind", ["estimator", "find_pairs"])
-def test_the_path_to_pairs_has_the_errors_of_rows_left_out(kind):
-    fit, X, y = searched()
-    folds = KFold(3)
-    if kind == "find_pairs":
-        display = find_pairs(X, y, cv=3).plot()
-        assert len(display.validated) == 3
-    else:
-        display = PairPathDisplay.from_estimator(fit, X, y, cv=folds).plot()
-        constant = sum(np.sum((y[b] - y[a].mean()) ** 2) for a, b in folds.split(X))
-        columns = [X, X[:, [3]] * X[:, [4]], X[:, [1]] * X[:, [2]]]  # by strength
-        for count, value in enumerate(display.validated):
-            A = np.column_stack(columns[: count + 1])
-            error = y - cross_val_predict(LinearRegression(), A, y, cv=folds)
-            assert value == pytest.approx(1 - error @ error / constant, abs=1e-6)
-    texts = texts_of(display)
-    assert "x3 × x4" in texts
-    assert "x1 × x2" in texts
-    assert display.validated[2] > display.validated[1] > display.validated[0]
 
 
 # The report.

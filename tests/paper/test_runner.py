@@ -7,8 +7,8 @@ import time
 import pandas as pd
 import pytest
 
-from quadlin.explain.displays import LevelDisplay
 from quadlin.paper import runner
+from quadlin.paper.displays import LevelDisplay
 from quadlin.paper.report import write_report
 from quadlin.paper.results import FolderError
 from quadlin.paper.runner import TaskFailedError, reproduce

@@ -14,10 +14,7 @@ from quadlin.core.messages import printable
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^v<P"
 LINES = ("-", "--", "-.", ":")
-TINY = 1e-60  # what a logarithmic axis shows a zero as, and 1 over it infinity
-MAX_TICKS = 7  # distinct x values that each get a tick of their own
 LETTERS_PER_INCH = 9  # in a line of a legend, all columns together
-Points = Mapping[str, tuple[Any, Any]]  # by name: x and y, one entry per point
 Styles = Mapping[str, Mapping[str, Any]]  # by name: keywords of matplotlib, such as color
 
 
@@ -77,11 +74,6 @@ def style_of(number: int, name: str, styles: Styles) -> dict[str, Any]:
     }
 
 
-def hollow(style: dict[str, Any]) -> dict[str, Any]:
-    """Return the style with hollow markers, so that none hides another."""
-    return {**style, "markerfacecolor": "none", "markersize": 6}
-
-
 def finish(
     ax: Any,
     x_label: str,
@@ -131,21 +123,6 @@ def _tick(axis: Any) -> None:
         axis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
-def tick_values(ax: Any, points: Points) -> None:
-    """Put a tick at every x that was measured, where they are few and far enough apart."""
-    from matplotlib.ticker import NullLocator
-
-    columns = [np.asarray(x) for x, _ in points.values()]
-    if not columns or any(x.dtype.kind not in "iuf" for x in columns):
-        return
-    values = np.unique(np.concatenate(columns).astype(float))
-    if not 0 < len(values) <= MAX_TICKS or values[0] <= 0:
-        return
-    if len(values) == 1 or np.min(values[1:] / values[:-1]) > 1.3:
-        ax.set_xticks(values)
-        ax.xaxis.set_minor_locator(NullLocator())
-
-
 def _short(value: float, first: str = "123456789") -> str:
     """Return 1e-6 for 1e-06, and 0.1, 1, 10, 100 as they are; nothing if it begins otherwise."""
     if f"{value:.0e}"[0] not in first:
@@ -154,24 +131,6 @@ def _short(value: float, first: str = "123456789") -> str:
         return f"{value:g}"
     digits, power = f"{value:.0e}".split("e")
     return f"{digits}e{int(power)}"
-
-
-def grouped(
-    x: Any, y: Any, geometric: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the distinct x, in order of appearance if they are words, with y's mean, min, max."""
-    x, y = np.asarray(x), np.asarray(y, dtype=float)
-    keys = np.unique(x) if x.dtype.kind in "iuf" else np.array(list(dict.fromkeys(x.tolist())))
-    parts = [y[x == key] for key in keys]
-
-    def mean_of(part: np.ndarray) -> float:
-        if geometric and (part > 0).all():
-            return float(np.exp(np.log(part).mean()))
-        return float(part.mean())
-
-    rows = [(mean_of(part), part.min(), part.max()) for part in parts]
-    mean, low, high = np.array(rows).reshape(-1, 3).T
-    return keys, mean, low, high
 
 
 def plain(name: str, most: int = 28) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from quadlin.core.messages import printable
-from quadlin.explain.pair_display import PairPathDisplay
 from quadlin.explain.tables import frame_of, p_value
 
 VARIANCE, DEVIANCE = "R²", "D²"
@@ -129,10 +128,6 @@ class PairReport:
         if self.stability is not None:
             columns["stability"] = self.stability
         return frame_of(columns)
-
-    def plot(self, ax: Any = None) -> PairPathDisplay:
-        """Draw the criterion against the pairs in the order of entry."""
-        return PairPathDisplay.from_report(self).plot(ax)
 
     def __str__(self) -> str:
         return "\n".join([self._headline(), *self._table(), *self._notes()])

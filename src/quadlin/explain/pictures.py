@@ -14,9 +14,8 @@ from quadlin.explain.contribution_display import ContributionDisplay
 from quadlin.explain.drawing import Display
 from quadlin.explain.effects import MOST_COLUMNS
 from quadlin.explain.interaction_display import InteractionDisplay, SpectrumDisplay
-from quadlin.explain.pair_display import PairPathDisplay
 from quadlin.explain.surface_display import PairDisplay
-from quadlin.explain.tables import found_pairs, prediction_name
+from quadlin.explain.tables import prediction_name
 
 DPI = 150
 COLUMNS = 8  # of the heat map: more could not be read on a telephone
@@ -66,13 +65,6 @@ def _displays(model: Any, X: Any, target: str | None) -> Iterator[tuple[str, str
             f"columns at {pair.reference}.{pair.points_are}"
         )
         yield "The strongest pair", words, pair
-    if found_pairs(model):
-        path = PairPathDisplay.from_report(model.pairs_)
-        words = (
-            "How much each pair lowered the criterion, from the model without pairs to the one "
-            f"with all of them, and {path.measure} on the rows of the search."
-        )
-        yield "The path to the pairs", words, path
     if here and X.shape[0] and model.fitted_.draws is None:
         one = ContributionDisplay.from_estimator(model, X)
         words = (

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from quadlin.explain.displays import ConvergenceDisplay, LevelDisplay
 from quadlin.paper.descent import descend
+from quadlin.paper.displays import ConvergenceDisplay, LevelDisplay
 from quadlin.paper.laws import law_name
 from quadlin.paper.library import panel_fit
 from quadlin.paper.printed import literal

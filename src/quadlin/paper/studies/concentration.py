@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.core.moments import Moments
-from quadlin.explain.displays import ScalingDisplay
+from quadlin.paper.displays import ScalingDisplay
 from quadlin.paper.laws import coefficients, law, law_name
 from quadlin.paper.methods import LAWS
 from quadlin.paper.problems import random_truth

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from quadlin.explain.displays import LevelDisplay
+from quadlin.paper.displays import LevelDisplay
 from quadlin.paper.laws import law
 from quadlin.paper.problems import INTERCEPT, fitted, random_truth
 from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from quadlin.explain.displays import PhaseTransitionDisplay
+from quadlin.paper.displays import PhaseTransitionDisplay
 from quadlin.paper.laws import law
 from quadlin.paper.problems import TEST_ROWS, fitted, random_truth
 from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of

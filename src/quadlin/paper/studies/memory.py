@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.explain.displays import ScalingDisplay
 from quadlin.metrics import degrees_of_freedom
+from quadlin.paper.displays import ScalingDisplay
 from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, joined, verdict_of
 from quadlin.paper.trend import Power, powers
 from quadlin.stream.memory import NUMBERS, strict_bytes

@@ -9,8 +9,8 @@ from typing import Any, Self
 import numpy as np
 
 from quadlin.core.arrays import Array
-from quadlin.explain.displays import ConvergenceDisplay
 from quadlin.paper.descent import STEP_SIZES
+from quadlin.paper.displays import ConvergenceDisplay
 from quadlin.paper.laws import law_of
 from quadlin.paper.methods import SOLVERS, name_of, points, styles
 from quadlin.paper.problems import tables

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.explain.displays import ConvergenceDisplay, ScalingDisplay
+from quadlin.paper.displays import ConvergenceDisplay, ScalingDisplay
 from quadlin.paper.laws import law, law_name
 from quadlin.paper.library import moment_steps
 from quadlin.paper.methods import LAWS, METHODS, styles_by_law, trials

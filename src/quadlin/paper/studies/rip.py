@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from quadlin.explain.displays import ScalingDisplay
+from quadlin.paper.displays import ScalingDisplay
 from quadlin.paper.laws import law, law_name
 from quadlin.paper.methods import LAWS, points
 from quadlin.paper.problems import random_truth

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from quadlin.explain.displays import LevelDisplay
 from quadlin.metrics import degrees_of_freedom
+from quadlin.paper.displays import LevelDisplay
 from quadlin.paper.laws import law_name
 from quadlin.paper.methods import LAW_STYLES, points
 from quadlin.paper.problems import fitted, sample, streamed

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from quadlin.explain.displays import ScalingDisplay
+from quadlin.paper.displays import ScalingDisplay
 from quadlin.paper.laws import law_name
 from quadlin.paper.methods import METHODS, levels_by_method, points, styles
 from quadlin.paper.studies.thresholds import EXACT, PRECISION, search

@@ -1,6 +1,6 @@
 """The 2019 result: rows with and without self-interactions, and whether positivity helps."""
 
-from quadlin.explain.displays import ScalingDisplay
+from quadlin.paper.displays import ScalingDisplay
 from quadlin.paper.methods import METHODS, points
 from quadlin.paper.studies.thresholds import EXACT, PRECISION, search
 from quadlin.paper.study import About, Frame, Pictures, Task, Verdict, verdict_of

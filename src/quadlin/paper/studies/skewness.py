@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from quadlin.explain.displays import ConvergenceDisplay, LevelDisplay
 from quadlin.paper.descent import STEP_SIZES
+from quadlin.paper.displays import ConvergenceDisplay, LevelDisplay
 from quadlin.paper.laws import law
 from quadlin.paper.methods import METHODS, SOLVERS, errors_by_method, styles, trials
 from quadlin.paper.problems import tables

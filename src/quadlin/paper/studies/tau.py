@@ -3,8 +3,8 @@
 import numpy as np
 
 from quadlin.core.moments import Moments
-from quadlin.explain.displays import ScalingDisplay
 from quadlin.metrics import degrees_of_freedom
+from quadlin.paper.displays import ScalingDisplay
 from quadlin.paper.laws import Q_NEAR, coefficients, law
 from quadlin.paper.methods import FITS, METHODS, levels_by_method, points
 from quadlin.paper.problems import Sample, fitted, sample

@@ -3,8 +3,8 @@
 import numpy as np
 from scipy.optimize import minimize
 
-from quadlin.explain.displays import PhaseTransitionDisplay
 from quadlin.metrics import degrees_of_freedom
+from quadlin.paper.displays import PhaseTransitionDisplay
 from quadlin.paper.methods import FITS, METHODS
 from quadlin.paper.problems import Sample, fitted, sample
 from quadlin.paper.study import About, Frame, Pictures, Row, Task, Verdict, grid, joined, verdict_of
