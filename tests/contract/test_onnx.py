@@ -189,11 +189,6 @@ def test_a_factorization_machine_takes_text(kind):
     np.testing.assert_allclose(got, expected, rtol=1e-10)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="ONNX of a factorization machine compares each code with every level instead of Gather "
-    "(issue 33)",
-)
 def test_a_factorization_machine_looks_its_levels_up():
     graph = onnx.shape_inference.infer_shapes(to_onnx(machine())).graph
     widths = [

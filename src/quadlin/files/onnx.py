@@ -7,7 +7,7 @@ with means far from zero lose no digits. It uses core operators only, and LabelE
 
 import json
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -56,7 +56,7 @@ def to_onnx(
     and NaN gives NaN; but if the model has a `fill_`, because it was fitted to rows with missing
     numbers, NaN is replaced by it, as by the command line and by `predict` with ``missing="mean"``.
     Pass values of categorical columns as text, such as "7" for 7, and missing text as "missing".
-    Text columns become one-hot columns inside, dense: O(rows · features) memory.
+    The weights of a level are looked up, so that time and memory do not grow with the levels.
 
     Examples
     --------
@@ -87,20 +87,23 @@ def to_onnx(
         raise ValueError(f'dtype={dtype!r} must be "float64" or "float32".')
     graph = _Graph(onnx, kind)
     names = list(fitted.names)
-    if encoder is not None:
-        X = _encoded(graph, encoder, fill)
-    else:
-        X = graph.input("X", kind, len(names))
-        X = X if fill is None else graph.filled(X, [fill[name] for name in names])
-    if kind != precision:  # the model computes with rows of the precision it was fitted in
-        X = graph.cast(X, precision)
-    X = graph.cast(X, np.dtype(np.float64))
     clips = estimator.extrapolation == "clip" and not fitted.trust.is_exact
     bounds = max(parts, key=lambda part: int(part.state.model.s.shape[0])).trust.features
-    if clips and bounds is not None:
-        X = graph.clipped(X, *map(to_numpy, bounds))
+    limits = None if bounds is None or not clips else tuple(map(to_numpy, bounds))
+    if encoder is not None:
+        numbers, places, codes = _columns(graph, encoder, fill)
+    else:
+        X, places, codes = graph.input("X", kind, len(names)), np.arange(len(names)), []
+        numbers = X if fill is None else graph.filled(X, [fill[name] for name in names])
+    if numbers and kind != precision:  # the model computes in the precision it was fitted in
+        numbers = graph.cast(numbers, precision)
+    if numbers:
+        numbers = graph.cast(numbers, np.dtype(np.float64))
+        if limits is not None:
+            numbers = graph.clipped(numbers, *(limit[places] for limit in limits))
+    rows = _Inputs(numbers, places, codes, limits)
     joint = getattr(estimator.fitted_, "joint", ())
-    columns = [_predicted(graph, X, part.state) for part in joint or parts]
+    columns = [_predicted(graph, rows, part.state) for part in joint or parts]
     if isinstance(estimator, LogisticModel):
         coupling = 1.0 if joint else getattr(estimator.fitted_, "coupling", 0.0)
         _classified(graph, columns, estimator.classes_, precision, coupling)
@@ -126,26 +129,59 @@ def to_onnx(
     return model
 
 
-def _predicted(graph: "_Graph", X: str, state: FitState) -> str:
-    """Add the nodes of `model.predict`, line by line."""
-    model, units = state.model, state.units
+class _Inputs(NamedTuple):
+    """The columns of a graph: numbers as they are, and the codes of levels, −1 for unseen ones."""
+
+    numbers: str  # (rows, numbers), clipped; "" without numbers
+    places: np.ndarray  # (numbers,), their features
+    codes: list[tuple[str, np.ndarray]]  # of each text column, with the features of its levels
+    limits: tuple[np.ndarray, ...] | None  # (d,) each, the least and largest values of features
+
+
+def _predicted(graph: "_Graph", rows: _Inputs, state: FitState) -> str:
+    r"""Add the nodes of `model.predict`: :math:`c + z^\top w + \sum_k s_k (z^\top u_k)^2`.
+
+    A text column adds the row of its level to :math:`z^\top [w, U]`, from a table of all levels.
+    """
+    model, units, constant = state.model, state.units, graph.constant
     U, s, w, free, mean, scale, rest = (
         to_numpy(a).astype(np.float64)
         for a in (model.U, model.s, model.w, model.free, units.mean, units.scale, units.rest)
     )
-    m, constant = (U * U) @ s, graph.constant
-    Z = graph.node("Mul", graph.node("Sub", X, constant(mean)), constant(scale))
-    if np.any(rest):
-        Z = graph.node("Sub", Z, constant(rest))
-    f = graph.node("MatMul", Z, constant(w[:, None]))
+    m, W = (U * U) @ s, np.column_stack([w, U])
+    left_out = (1 - free) * m  # squares that are not in the model
+
+    def standardised(value: float, j: np.ndarray) -> np.ndarray:
+        x = value if rows.limits is None else np.clip(value, *(limit[j] for limit in rows.limits))
+        return np.asarray((x - mean[j]) * scale[j] - rest[j])
+
+    terms = []
+    if rows.numbers:
+        j = rows.places
+        Z = graph.node(
+            "Mul", graph.node("Sub", rows.numbers, constant(mean[j])), constant(scale[j])
+        )
+        Z = graph.node("Sub", Z, constant(rest[j])) if np.any(rest[j]) else Z
+        terms.append(graph.node("MatMul", Z, constant(W[j])))
+        if np.any(left_out[j]):
+            minus = np.zeros_like(W[j])
+            minus[:, 0] = -left_out[j]
+            terms.append(graph.node("MatMul", graph.node("Mul", Z, Z), constant(minus)))
+    for code, j in rows.codes:
+        absent, present = standardised(0.0, j), standardised(1.0, j)
+        table = np.zeros((len(j) + 1, W.shape[1]))  # the last row is that of an unseen level
+        table[:-1] = (present - absent)[:, None] * W[j]
+        table[:-1, 0] -= left_out[j] * (present**2 - absent**2)
+        table += absent @ W[j]
+        table[:, 0] -= left_out[j] @ absent**2
+        terms.append(graph.node("Gather", constant(table), code))
+    A = terms[0] if len(terms) == 1 else graph.node("Sum", *terms)
+    first, sizes = np.eye(W.shape[1])[:, :1], np.append(0.0, s)[:, None]
+    f = graph.node("MatMul", A, constant(first))
     f = graph.node("Add", f, constant(np.asarray(model.c - np.sum(free * m))))
     if len(s):
-        ZU = graph.node("MatMul", Z, constant(U))
-        squares = graph.node("Mul", ZU, ZU)
-        f = graph.node("Add", f, graph.node("MatMul", squares, constant(s[:, None])))
-        if np.any(free == 0):
-            left_out, squares = constant(((1 - free) * m)[:, None]), graph.node("Mul", Z, Z)
-            f = graph.node("Sub", f, graph.node("MatMul", squares, left_out))
+        squares = graph.node("MatMul", graph.node("Mul", A, A), constant(sizes))
+        f = graph.node("Add", f, squares)
     f = graph.node("Mul", f, constant(np.asarray(float(units.target.scale))))
     f = graph.node("Add", f, constant(np.asarray(float(units.target.mean))))
     return graph.node("Squeeze", f, constant(np.asarray([1])))
@@ -188,8 +224,10 @@ def _classified(
     graph.output(graph.cast(P, graph.kind, "probabilities"), graph.kind, len(classes))
 
 
-def _encoded(graph: "_Graph", encoder: TableEncoder, fill: dict[str, float] | None) -> str:
-    """Add an input for each column of a table, and the nodes that encode and join them."""
+def _columns(
+    graph: "_Graph", encoder: TableEncoder, fill: dict[str, float] | None
+) -> tuple[str, np.ndarray, list[tuple[str, np.ndarray]]]:
+    """Add an input for each column of a table; return numbers, their features, and codes."""
     bad = [name for name in encoder.input_names if name in TAKEN or name.startswith("quadlin/")]
     if bad:
         raise ValueError(
@@ -201,21 +239,23 @@ def _encoded(graph: "_Graph", encoder: TableEncoder, fill: dict[str, float] | No
             f"Column {name!r} lists several labels per cell, which the graph cannot split. Give "
             "the labels as 0/1 columns, fit again and export that model."
         )
-    parts, column = [], graph.constant(np.asarray([1]))
+    numbers, places, codes, start = list[str](), list[int](), list[tuple[str, np.ndarray]](), 0
     for name, levels in zip(encoder.input_names, encoder.levels, strict=True):
         if levels is None:
-            part = graph.node("Unsqueeze", graph.input(name, graph.kind), column)
-            part = part if fill is None else graph.filled(part, [fill[name]])
-        else:
-            keys: dict[str, Any] = {"keys_strings": list(levels)}
-            keys["values_int64s"] = list(levels.values())
-            text = graph.input(name, np.dtype(str))
-            code = graph.node("LabelEncoder", text, domain="ai.onnx.ml", default_int64=-1, **keys)
-            places = graph.constant(np.arange(len(levels)))
-            one_hot = graph.node("Equal", graph.node("Unsqueeze", code, column), places)
-            part = graph.cast(one_hot, graph.kind)
-        parts.append(part)
-    return graph.node("Concat", *parts, axis=1)
+            last = graph.constant(np.asarray([1]))
+            part = graph.node("Unsqueeze", graph.input(name, graph.kind), last)
+            numbers.append(part if fill is None else graph.filled(part, [fill[name]]))
+            places.append(start)
+            start += 1
+            continue
+        keys: dict[str, Any] = {"keys_strings": list(levels)}
+        keys["values_int64s"] = list(levels.values())
+        text = graph.input(name, np.dtype(str))
+        code = graph.node("LabelEncoder", text, domain="ai.onnx.ml", default_int64=-1, **keys)
+        codes.append((code, start + np.arange(len(levels))))
+        start += len(levels)
+    joined = graph.node("Concat", *numbers, axis=1) if numbers else ""
+    return joined, np.array(places, dtype=int), codes
 
 
 class _Graph:
