@@ -55,7 +55,7 @@ _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next t
     "Status": "quadlin.solve.lowrank.types",
     "find_pairs": "quadlin.explain.pairs",
     "load": "quadlin.files.model_file",
-    "mip_report": "quadlin.explain.mip",
+    "mip_report": "quadlin.explain.diagnosis",
     "open_source": "quadlin.data",
     "save": "quadlin.files.model_file",
     "show_versions": "quadlin.versions",

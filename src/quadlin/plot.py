@@ -1,7 +1,10 @@
 """Displays: computed once from plain numbers, drawn when asked."""
 
-from quadlin.explain.contribution_display import ContributionDisplay
-from quadlin.explain.interaction_display import InteractionDisplay, SpectrumDisplay
-from quadlin.explain.surface_display import PairDisplay
+from quadlin.explain.displays import (
+    ContributionDisplay,
+    InteractionDisplay,
+    PairDisplay,
+    SpectrumDisplay,
+)
 
 __all__ = ["ContributionDisplay", "InteractionDisplay", "PairDisplay", "SpectrumDisplay"]

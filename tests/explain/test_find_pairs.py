@@ -8,7 +8,7 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from quadlin import find_pairs
-from quadlin.explain.pair_setting import first_half
+from quadlin.explain.pairs import first_half
 from quadlin.solve.lowrank.observations import row_hash
 
 

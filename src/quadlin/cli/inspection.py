@@ -26,10 +26,8 @@ from quadlin.cli.options import (
 from quadlin.cli.predict import check_output
 from quadlin.cli.rows import load_model, open_rows, open_rows_for, stored_rows, watched
 from quadlin.estimators.labels.logistic_model import LogisticModel
-from quadlin.explain.page import model_page
+from quadlin.explain.page import describe, model_page, pictures_of
 from quadlin.explain.pairs import find_pairs
-from quadlin.explain.pictures import pictures_of
-from quadlin.explain.report import describe
 from quadlin.explain.summary import LEVELS_ARE
 from quadlin.explain.tables import eigenvalues_name, product_name
 from quadlin.files.atomic import atomic_write

@@ -7,11 +7,11 @@ pages.
 """
 
 # From top to bottom:
-#   report, page, html        the report of a model as data and as a page, with its pictures
-#   summary, quality          estimates with their tests, and how well the model fits
-#   diagnosis                 what may be wrong: features (mip), rows (row_findings), rank
-#   effects, contributions    how much columns move predictions, by decomposition into whole_columns
-#   interactions              coefficients of products, by pair
-#   pairs                     find_pairs: pair_setting, pair_tests and pair_report, in this order
-#   *_display, drawing        pictures of all of these, and displays of measurements
-#   tables                    words and tables that they share
+#   page                    the report of a model as data and as a page, with its pictures
+#   summary                 estimates with their tests, and how well the model fits
+#   diagnosis               what may be wrong: features, rows, rank
+#   displays                pictures: interactions, one pair, one prediction, the spectrum
+#   effects, decomposition  how much columns add to predictions, by parts of the model
+#   interactions            coefficients of products, by pair
+#   pairs, pair_report      find_pairs and its report
+#   tables                  words and tables that they share

@@ -1,20 +1,33 @@
 """The diagnosis of a fit, in words and numbers, with advice."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
 
 import numpy as np
+from array_api_compat import is_array_api_obj
+from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import namespace, to_numpy
+from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.messages import printable
-from quadlin.explain.mip import mip_report
-from quadlin.explain.row_findings import RowFindings
+from quadlin.core.moments import TAU_FREE, Moments, survey
+from quadlin.core.rows import Rows
 from quadlin.explain.tables import rank_words
+from quadlin.solve.choose.leave_one_out import left_out_error
 from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.fits.grid import squared_errors
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS
+from quadlin.solve.lowrank.gauss_newton import GaussNewton
 from quadlin.solve.lowrank.levels import whole
-from quadlin.solve.lowrank.types import Options
+from quadlin.solve.lowrank.polish import leading_directions
+from quadlin.solve.lowrank.tangent_gram import tangent_gram
+from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Full, Identity
 from quadlin.stream.power_iteration import SIGNIFICANT
 
+LEAST_PENALTY = 1e-9  # of the weight: dependent columns leave a matrix that has no inverse
+HANDFUL = 5  # rows
 LEFT_OVER = 2.0  # times the noise level: a component of the residual that is worth a rank
 NOTHING_LEFT = 1e-12  # of the constant model's loss
 OVERFITTED = 1.5  # times the error on the rows of the fit, of the error on rows left out
@@ -22,6 +35,159 @@ MANY_ROWS, FEW_ROWS = 100, 6  # fewer rows that carry a fourth moment are outlie
 SHARED = "the penalty alone divides the effect between such columns. Drop a column."
 NOT_UNIQUE = "single coefficients are not unique. Drop a column, or set `alpha` above 0."
 COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a linear dependence
+
+
+@dataclass(frozen=True)
+class MipReport:
+    """Which features have a diagonal of M distinguishable from w (the paper's MIP, per feature).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.column_stack([np.arange(8.0), np.arange(8) % 2, np.ones(8)])
+    >>> print(mip_report(Moments.of(X), ["age", "member", "unit"]))
+    feature      τ  kind
+    age      0.762  free
+    member   0.000  two-valued
+    unit     0.000  constant
+    """
+
+    names: Sequence[str]
+    tau: Array  # (d,)
+    kind: Sequence[str]  # "free", "nearly two-valued", "two-valued" or "constant"
+
+    def __str__(self) -> str:
+        width = max(map(len, ["feature", *self.names]))
+        lines = [f"{'feature':<{width}}  {'τ':>5}  kind"]
+        lines += [
+            f"{name:<{width}}  {float(tau):5.3f}  {kind}"
+            for name, tau, kind in zip(self.names, to_numpy(self.tau), self.kind, strict=True)
+        ]
+        return "\n".join(lines)
+
+
+def mip_report(
+    moments: Moments | Any, names: Sequence[str] | None = None, dtype: Any = None
+) -> MipReport:
+    """Tell which features have a diagonal of M that can be estimated.
+
+    Parameters
+    ----------
+    moments : Moments, or rows as an array, CSR or a frame of numbers
+        The moments of the features, or the features themselves.
+    names : sequence of str or None
+        Names of the features; None takes those of a frame, or x0, x1, …
+    dtype : dtype or None
+        The dtype of the fit. A feature that varies by less than its rounding counts as constant;
+        None is float64.
+
+    Returns
+    -------
+    MipReport
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> list(mip_report(np.array([[0.0, 1.0], [1.0, 2.0], [0.0, 4.0], [1.0, 7.0]])).kind)
+    ['two-valued', 'free']
+    """
+    if not isinstance(moments, Moments):
+        if names is None and hasattr(moments, "columns"):
+            names = [str(name) for name in moments.columns]
+        moments = Moments.of(_numbers(moments))
+    xp = namespace(moments.tau)
+    varies = moments.varies(xp.float64 if dtype is None else dtype)
+    columns = (varies, moments.two_valued, moments.tau < TAU_FREE)
+    kinds = [
+        "constant" if not v else "two-valued" if two else "nearly two-valued" if small else "free"
+        for v, two, small in zip(*map(to_numpy, columns), strict=True)
+    ]
+    names = names if names is not None else [f"x{j}" for j in range(len(kinds))]
+    return MipReport(list(names), moments.tau, kinds)
+
+
+def _numbers(rows: Any) -> Array:
+    """Return rows as an array of numbers, or as CSR."""
+    if issparse(rows):
+        return csr_array(rows)
+    try:
+        X = rows if is_array_api_obj(rows) else np.asarray(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        X = None
+    if X is None or X.ndim != 2 or X.shape[0] == 0:
+        raise TypeError(
+            "mip_report takes Moments, or rows of numbers (n_samples, n_features); text columns "
+            f"have no moments. It was given a {type(rows).__name__}."
+        )
+    return X
+
+
+@dataclass(frozen=True)
+class RowFindings:
+    """Numbers about the rows that a fit is diagnosed with, errors in the user's units."""
+
+    edge: tuple[float, float] | None  # the residual's leading eigenvalue, and that of noise alone
+    error: float  # root mean square
+    left_out_error: float | None  # the same when each row is left out; None if it is not known
+    heavy: tuple[int, ...]  # the rows that carry most of the squared error, if they are a handful
+    heavy_share: float  # of the squared error
+
+
+def row_findings(rows: Rows, state: FitState, options: Options, seed: int) -> RowFindings:
+    """Look at the rows: seven passes, and O(p²) memory up to 1,500 parameters.
+
+    Other rows than those of the fit have only errors: a residual that is not orthogonal to columns
+    such as the levels of a category shows directions that whitening makes large.
+    """
+    squares, weight = map(to_numpy, squared_errors(state.model, state.units, rows))
+    total = float(weight @ squares)
+    unit, n = state.units.target.scale, float(weight.sum())
+    top = np.argsort(-weight * squares)[:HANDFUL]
+    shares = np.cumsum((weight * squares)[top]) / max(total, 1e-300)
+    few = len(squares) >= 20 * HANDFUL and shares[-1] > 0.5
+    count = int(np.argmax(shares > 0.5)) + 1 if few else 0
+    fitted = _were_fitted(rows, state)
+    left_out = _left_out(rows, state, options, n) if fitted else None
+    return RowFindings(
+        residual_edge(rows, state, options, seed) if fitted else None,
+        unit * sqrt(total / n),
+        None if left_out is None else unit * sqrt(left_out),
+        tuple(sorted(int(i) for i in top[:count])),
+        float(shares[count - 1]) if count else 0.0,
+    )
+
+
+def _were_fitted(rows: Rows, state: FitState) -> bool:
+    """Tell whether rows have the extremes of those of the fit, which do not depend on weights."""
+    features, of_fit = rows.reduce(survey).features, state.features
+    pairs = ((features.low, of_fit.low), (features.high, of_fit.high))
+    return all(b is None or np.array_equal(to_numpy(a), to_numpy(b)) for a, b in pairs)
+
+
+def residual_edge(rows: Rows, state: FitState, options: Options, seed: int) -> tuple[float, float]:
+    """Return the leading eigenvalue of the residual's moment matrix, and that of noise alone."""
+    xp = namespace(state.model.s)
+    problem = Problem(rows, state.units, options, np.random.default_rng(seed))
+    _, s, _ = leading_directions(GaussNewton(problem, state.white), state.model, 1)
+    residual = problem.sums(state.model, squares=False)
+    d, n = state.model.U.shape[0], residual.weight
+    return float(xp.max(xp.abs(s))), (residual.loss / n * d / n) ** 0.5
+
+
+def _left_out(rows: Rows, state: FitState, options: Options, weight: float) -> float | None:
+    """Return the mean squared error of rows left out, where a matrix of the parameters fits.
+
+    The penalties are those of a low-rank M: pairs beside it have another one.
+    """
+    dof = options.dof(*state.model.U.shape)
+    if state.parts is not None or dof > EXACT_COLUMNS:
+        return None
+    first, second = (max(alpha, LEAST_PENALTY * weight) for alpha in options.alpha)
+    gram = tangent_gram(rows, state.units, options, state.model.U)
+    try:
+        return left_out_error(rows, state.units, gram, (first, second), weight)
+    except np.linalg.LinAlgError:
+        return None
 
 
 def diagnosis(

@@ -1,14 +1,74 @@
-"""The page of a model: what is known about it as HTML, readable on a telephone."""
+"""The page of a model: what it has learned as plain data and as HTML, with its pictures."""
 
-from collections.abc import Sequence
-from typing import Any
+import math
+import warnings
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from io import BytesIO
+from typing import Any, NamedTuple
 
-from quadlin.explain.html import html_page
-from quadlin.explain.pictures import Picture
-from quadlin.explain.summary import LEVELS_ARE
-from quadlin.explain.tables import eigenvalues_name, product_name
+import numpy as np
 
-STYLE = """
+from quadlin.core.arrays import to_numpy
+from quadlin.core.messages import printable
+from quadlin.core.version import __version__
+from quadlin.data import Source, is_dask
+from quadlin.explain.displays import (
+    ContributionDisplay,
+    Display,
+    InteractionDisplay,
+    PairDisplay,
+    SpectrumDisplay,
+)
+from quadlin.explain.effects import MOST_COLUMNS, Effects
+from quadlin.explain.summary import LEVELS_ARE, quality_of
+from quadlin.explain.tables import (
+    eigenvalues_name,
+    found_pairs,
+    left_side,
+    pairs_are_named,
+    prediction_name,
+    product_name,
+    rank_of,
+)
+from quadlin.solve.fits.status_advice import status_advice
+from quadlin.solve.fits.uncertainty import Uncertainty
+
+SKELETON = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ title }}</title>
+<style>{{ style }}</style>
+</head>
+<body>
+{{ body }}
+</body>
+</html>
+"""
+BASE_STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #f3f5f7; --line: #d5dae0;
+  --link: #0059a3; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e7eb; --paper: #16191d; --soft: #20252b;
+  --line: #3a424c; --link: #7cbcf2; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 70rem; padding: 1rem 1.25rem 4rem; color: var(--ink);
+  background: var(--paper); font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 1.2rem 0 .6rem; }
+h2 { font-size: 1.2rem; line-height: 1.3; margin: 0 0 .6rem; }
+a { color: var(--link); }
+details { margin-top: .8rem; padding: .5rem .8rem; background: var(--soft); border-radius: .4rem;
+  font-size: .9rem; }
+summary { cursor: pointer; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .5rem 0; }
+dt { font-weight: 600; }
+dd { margin: 0; }
+"""
+DPI = 150
+COLUMNS = 8  # of the heat map: more could not be read on a telephone
+PAGE_STYLE = """
 h2 { margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left;
@@ -198,6 +258,125 @@ WORDS = {
     ),
     "levels": f" {LEVELS_ARE}",
 }
+REGRESSIONS = ("squared", "huber")
+
+
+def html_page(title: str, style: str, template: str, values: Mapping[str, Any]) -> str:
+    """Fill a Jinja template and return a complete page.
+
+    Parameters
+    ----------
+    title : str
+        Of the page.
+    style : str
+        CSS that is added to that of every page.
+    template : str
+        The body. Values are escaped, and their control characters are made visible.
+    values : mapping
+        What the template shows, beside `title`.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> "<p>a &lt; b</p>" in html_page("Model", "", "<p>{{ name }}</p>", {"name": "a < b"})
+    True
+    """
+    try:
+        from jinja2 import Environment, StrictUndefined
+        from markupsafe import Markup
+    except ImportError:
+        raise ImportError('HTML pages need Jinja: pip install "quadlin[html]".') from None
+
+    def shown(value: Any) -> Any:
+        markup = not isinstance(value, str) or isinstance(value, Markup)
+        return value if markup else printable(value)
+
+    environment = Environment(
+        autoescape=True,
+        finalize=shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    body = Markup(environment.from_string(template).render(values, title=title))
+    page = environment.from_string(SKELETON)
+    return page.render(title=title, style=Markup(BASE_STYLE + style), body=body)
+
+
+class Picture(NamedTuple):
+    """A picture with its words."""
+
+    heading: str
+    words: str
+    source: str  # a data URI
+
+
+def pictures_of(model: Any, X: Any = None, target: str | None = None) -> list[Picture]:
+    """Return the pictures of a fitted estimator; none without matplotlib.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        The model.
+    X : rows or None
+        Rows to draw over the surface and to measure effects with; the first is taken apart.
+    target : str or None
+        Name of the target.
+    """
+    if find_spec("matplotlib") is None or len(model.decomposition().columns) > MOST_COLUMNS:
+        return []
+    return [_picture(*parts) for parts in _displays(model, X, target)]
+
+
+def _displays(model: Any, X: Any, target: str | None) -> Iterator[tuple[str, str, Display]]:
+    """Yield the heading, the words and the display of each picture."""
+    here = X is not None and not isinstance(X, Source) and not is_dask(X)
+    if model.effects().pairs:
+        heat = InteractionDisplay.from_estimator(model, X, columns=COLUMNS)
+        words = (
+            f"Strength of each pair of columns: the standard deviation, over {heat.rows}, of what "
+            "the pair adds to the prediction. For two columns of numbers, the sign is that of the "
+            "coefficient of their product. Grey cells are columns alone. "
+            f"{heat.shown}"
+        ).rstrip()
+        yield "Which columns interact", words, heat
+        pair = PairDisplay.from_estimator(model, X if here else None)
+        pair.target = prediction_name(model, target)
+        words = (
+            f"The prediction over {' and '.join(pair.names)}, the strongest pair, with all other "
+            f"columns at {pair.reference}.{pair.points_are}"
+        )
+        yield "The strongest pair", words, pair
+    if here and X.shape[0] and model.fitted_.draws is None:
+        one = ContributionDisplay.from_estimator(model, X)
+        words = (
+            f"What columns and pairs add to the {one.target} for the first row given, measured "
+            f"from {one.reference}."
+        )
+        yield "One prediction", words, one
+    if model.rank_:
+        spectrum = SpectrumDisplay.from_estimator(model)
+        words = "Eigenvalues of the low-rank part of M for standardised features."
+        band = " Those inside the grey band could be noise."
+        yield "Spectrum", words + band * bool(np.isfinite(spectrum.noise)), spectrum
+
+
+def _picture(heading: str, words: str, display: Display) -> Picture:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=display.size, layout="constrained")
+    FigureCanvasAgg(figure)
+    file = BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as an empty box
+        display.plot(figure.subplots())
+        figure.savefig(file, format="png", dpi=DPI)
+    return Picture(heading, words, "data:image/png;base64," + b64encode(file.getvalue()).decode())
 
 
 def model_page(title: str, content: dict[str, Any], pictures: Sequence[Picture] = ()) -> str:
@@ -218,7 +397,7 @@ def model_page(title: str, content: dict[str, Any], pictures: Sequence[Picture] 
         "eigenvalues_name": eigenvalues_name(content["rank"], content["features"]).capitalize(),
         "words": WORDS,
     }
-    return html_page(title, STYLE, TEMPLATE, values)
+    return html_page(title, PAGE_STYLE, TEMPLATE, values)
 
 
 def _named(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -233,3 +412,143 @@ def _named(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return part["feature"] if "feature" in part else part["column"]
 
     return [{**part, "name": name(part)} for part in parts]
+
+
+def report_page(model: Any, X: Any, y: Any, target: str | None, top: int) -> str:
+    """Return the page of a fitted estimator; see `SecondOrderRegressor.report`."""
+    name = target or getattr(y, "name", None)
+    content = describe(model, max(0, top), X, y, None if name is None else str(name))
+    content["diagnosis"] = content["diagnosis"].splitlines()
+    about = f" about {content['target']}" if content["target"] else ""
+    title = f"What the model says{about}"
+    return model_page(title, content, pictures_of(model, X, content["target"]))
+
+
+def describe(
+    model: Any, top: int, X: Any = None, y: Any = None, target: str | None = None
+) -> dict[str, Any]:
+    """Return what a fitted model has learned, as plain data.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Its public attributes are read.
+    top : int
+        How many interactions, linear terms and columns to list, the strongest first.
+    X, y : rows and targets, or None
+        Rows to measure R² and effects with.
+    target : str or None
+        Name of the target; by default that of the column it was read from, where that is known.
+
+    Returns
+    -------
+    dict
+        The parts of the answer by name.
+    """
+    law, view = model.fitted_.law, model.interactions_
+    errors = None if law is None or math.isnan(law.noise) else mean_slope_errors(model)
+    interactions = [
+        pair._asdict() | ({"std_error": None} if errors is None else {})
+        for pair in view.top(top, squares=True)
+    ]
+    quality = quality_of(model, X, y)
+    target = target or getattr(model.fitted_.columns, "target", None)
+    noise = float(getattr(model, "noise_", math.nan))
+    return {
+        "class": type(model).__name__,
+        "version": __version__,
+        "target": target,
+        "formula": f"{_bracketed(left_side(model, target))} = b + xᵀw + xᵀMx",
+        "rows": model.n_samples_seen_,
+        "features": len(view.names),
+        "rank": model.rank_,
+        "rank_in_words": rank_of(model),
+        "alpha": list(model.alpha_),
+        "rarity": model.rarity_,
+        "intercept": float(model.intercept_),
+        "eigenvalues": to_numpy(model.eigenvalues_).tolist(),
+        "noise": noise if math.isfinite(noise) else None,
+        "score": quality.name,
+        "r2": quality.value,
+        "r2_of": quality.how,
+        "r2_is_bound": quality.bound,
+        "status": model.status_.name,
+        "advice": status_advice(model.status_, model.get_params(deep=False)),
+        "std_errors": None if errors is None else _kind_of_errors(model, law),
+        "interactions": interactions,
+        "linear": _strongest_slopes(model, errors, top),
+        "found_pairs": [pair._asdict() for pair in found_pairs(model)],
+        "pairs_are_named": pairs_are_named(model),
+        "effects": _effects(model, top, X),
+        "history": [
+            {"step": r.step, "passes": r.passes, "loss": float(r.loss)} for r in model.history_
+        ],
+        "diagnosis": model.diagnose(),
+    }
+
+
+def _strongest_slopes(model: Any, errors: np.ndarray | None, top: int) -> list[dict[str, Any]]:
+    names, coef = model.interactions_.names, to_numpy(model.coef_).astype(float)
+    slopes = mean_slopes(model)
+    strength = slopes * np.sqrt(to_numpy(model.moments_.var))
+    order = np.argsort(-np.abs(strength), kind="stable")[:top]
+    return [
+        {
+            "feature": names[j],
+            "slope": float(slopes[j]),
+            "strength": float(strength[j]),
+            "std_error": None if errors is None else float(errors[j]),
+            "coefficient": float(coef[j]),
+        }
+        for j in order.tolist()
+        if slopes[j] != 0
+    ]
+
+
+def _bracketed(words: str) -> str:
+    """Return words in which an equals sign does not look like that of the formula."""
+    return f"({words})" if "=" in words else words
+
+
+def _kind_of_errors(model: Any, law: Uncertainty) -> str:
+    """Return which standard errors those of coefficients are; those of pairs are always robust."""
+    if law.robust:
+        return "robust to noise that differs between rows"
+    return "for equal noise in all rows" if model.loss in REGRESSIONS else "of the likelihood"
+
+
+def _effects(model: Any, top: int, X: Any) -> dict[str, Any] | None:
+    if len(model.decomposition().columns) > MOST_COLUMNS:
+        return None
+    effects: Effects = model.effects(X)
+    return {
+        "rows": effects.rows,
+        "reference": effects.reference,
+        "columns": [{"column": e.first, "strength": e.strength} for e in effects.columns[:top]],
+        "pairs": [effect._asdict() for effect in effects.pairs[:top]],
+        "levels": [level._asdict() for level in effects.strongest_levels(top)],
+        "are_centred": bool(model.fitted_.fields),
+    }
+
+
+def mean_slopes(model: Any) -> np.ndarray:
+    r"""Return :math:`w + 2 M \mu` (d,), in the user's units, μ the means of the fitted rows.
+
+    Where there are products, w alone is the slope where all other features are zero, which no row
+    may be near. Levels of one column are never together, so M has no products of them.
+    """
+    view, mean = model.interactions_, to_numpy(model.moments_.mean).astype(float)
+    factor, signs = view.factor, view.signs
+    Mx = factor @ (signs * (mean @ factor))
+    lone = ~view.has_diagonal & (view.field < 0)
+    Mx[lone] -= (np.sum(factor * signs * factor, axis=1) * mean)[lone]
+    for number in range(int(view.field.max(initial=-1)) + 1):
+        group = np.flatnonzero(view.field == number)
+        Mx[group] -= factor[group] @ (signs * (mean[group] @ factor[group]))
+    return np.asarray(to_numpy(model.coef_).astype(float) + 2 * Mx)
+
+
+def mean_slope_errors(model: Any) -> np.ndarray:
+    """Return the standard errors of the slopes (d,). Needs a law of the errors."""
+    fitted, mean = model.fitted_, to_numpy(model.moments_.mean).astype(float)
+    return np.asarray(fitted.law.slope_std(mean, fitted.fields))

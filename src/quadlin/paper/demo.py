@@ -12,7 +12,7 @@ from sklearn.model_selection import KFold, cross_val_score
 
 from quadlin.datasets import make_second_order
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.explain.interaction_display import InteractionDisplay
+from quadlin.explain.displays import InteractionDisplay
 from quadlin.explain.tables import product_name
 from quadlin.metrics import nmse
 from quadlin.paper.displays import ConvergenceDisplay

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from quadlin.explain.drawing import Display, Styles, finish, style_of
+from quadlin.explain.displays import Display, Styles, finish, style_of
 
 TINY = 1e-60  # what a logarithmic axis shows a zero as, and 1 over it infinity
 MAX_TICKS = 7  # distinct x values that each get a tick of their own

@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from quadlin.explain.html import html_page
+from quadlin.explain.page import html_page
 from quadlin.paper.results import FolderError, read_about, settings_of, write_text
 from quadlin.paper.studies import studies
 from quadlin.paper.studies.panels import PANELS, OverviewDisplay, as_run

@@ -13,8 +13,8 @@ from quadlin.data.columns.names import position_of
 from quadlin.estimators.machines.two_tables import TwoTables
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.rows.parameters import is_whole
+from quadlin.explain.decomposition import whole_columns
 from quadlin.explain.tables import frame_of
-from quadlin.explain.whole_columns import whole_columns
 from quadlin.solve.fields.pairwise_predictions import Side, best_pairs, sides_of, sides_of_draws
 
 

@@ -22,8 +22,7 @@ from quadlin.estimators.regression.weight_scale import in_given_weights, with_co
 from quadlin.estimators.rows.columns import Columns, opened
 from quadlin.estimators.rows.input_errors import given_names, roles_in, warn_of_ratings
 from quadlin.estimators.rows.parameters import check_one_pass, check_options, is_auto
-from quadlin.explain.diagnosis import diagnosis
-from quadlin.explain.row_findings import row_findings
+from quadlin.explain.diagnosis import diagnosis, row_findings
 from quadlin.files.checkpoints import checkpoint_of
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.status_advice import status_advice

@@ -11,12 +11,10 @@ from quadlin.core.messages import each_warning_once
 from quadlin.estimators.regression.attributes import FittedAttributes
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.rows.columns import chunks_to_predict
-from quadlin.explain.contributions import Contributions, contributions_of
-from quadlin.explain.decomposition import Decomposition
-from quadlin.explain.effects import Effects, effects_of
-from quadlin.explain.report import report_page
+from quadlin.explain.decomposition import Decomposition, whole_columns
+from quadlin.explain.effects import Contributions, Effects, contributions_of, effects_of
+from quadlin.explain.page import report_page
 from quadlin.explain.summary import ModelSummary, summary_of
-from quadlin.explain.whole_columns import whole_columns
 from quadlin.files.atomic import atomic_write
 
 

@@ -21,8 +21,7 @@ from quadlin.estimators.regression.tasks import FitResult, Task
 from quadlin.estimators.regression.trust import Trust, in_model_dtype, trust_of
 from quadlin.estimators.rows.columns import Columns
 from quadlin.explain.interactions import Interactions
-from quadlin.explain.pair_report import PairReport
-from quadlin.explain.pair_tests import stream_report
+from quadlin.explain.pair_report import PairReport, stream_report
 from quadlin.solve.fields.gibbs import Draws
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.missing_values import LevelSpread, filled_columns, missing_variance

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.estimators.regression.tasks import Task
-from quadlin.explain.pair_report import DEVIANCE, PairReport
-from quadlin.explain.pair_tests import empty_report, report_of
+from quadlin.explain.pair_report import DEVIANCE, PairReport, empty_report, report_of
 from quadlin.solve.composite.pair_composite import PairRequest, ProductPrior
 from quadlin.solve.composite.pair_labels import LabelOutcome, LabelPairs
 from quadlin.solve.composite.pair_stage import (

@@ -1,0 +1,748 @@
+"""Displays of a model: interactions, one pair, one prediction and the spectrum, drawn when asked.
+
+Colours are those of Okabe and Ito, with a marker and a line style each, so that a picture can be
+read in grey and by the colour-blind.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy.spatial import KDTree
+
+from quadlin.core.arrays import to_numpy
+from quadlin.core.losses import LINKED
+from quadlin.core.messages import printable
+from quadlin.data.columns.level_codes import ABSENT
+from quadlin.data.columns.names import position_of
+from quadlin.explain.decomposition import Decomposition, WholeColumn, column_values, value_pairs
+from quadlin.explain.effects import Effects
+from quadlin.explain.tables import prediction_name
+from quadlin.stream.field_stream import FieldStream
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^v<P"
+LINES = ("-", "--", "-.", ":")
+LETTERS_PER_INCH = 9  # in a line of a legend, all columns together
+Styles = Mapping[str, Mapping[str, Any]]  # by name: keywords of matplotlib, such as color
+INK_ABOVE = 0.6  # of the largest strength: white letters on dark cells
+USUAL = 1e-2, 1e4  # numbers beyond do not fit into a cell, but those of a power of ten
+WIDE = 5  # letters of a number that fit into a cell
+LEAST = 4  # places along the axis of a spectrum, so that a bar alone is not a wall
+GRID = 41  # points along a column of numbers
+POINTS = 1000  # rows that are drawn
+LEVELS_SHOWN = 8  # of a text column, the most frequent ones
+TAILS = (1, 99)  # percent of the rows that the grid reaches between
+FEW = 4  # columns of a table whose cells have room for three digits
+LETTERS = 20  # of the name of a level of a table
+NEAR = 0.1  # of the range of a column: a prediction further from all rows is not drawn
+NAME_LETTERS = 28  # of a name: two columns, or a column and its value
+ROUNDING = 1e-9  # parts that add less than this share of the largest add nothing
+
+
+def new_axes(ax: Any, size: tuple[float, float], columns: int = 1) -> Any:
+    """Return the axes given, or those of a new figure of that size, side by side if several."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:  # pragma: no cover
+        raise ImportError('Plots need matplotlib: pip install "quadlin[plot]".') from error
+    if ax is not None:
+        return ax
+    return plt.subplots(1, columns, figsize=size, layout="constrained", sharey=True)[1]
+
+
+class Display:
+    """A picture whose numbers are computed once and drawn by `plot`, on the axes `ax_`."""
+
+    ax_: Any = None
+    figure_: Any = None
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Return the size of a figure of its own, in inches."""
+        return 6.4, 4.0
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the picture.
+
+        Parameters
+        ----------
+        ax : matplotlib axes or None
+            Where to draw; None makes a new figure.
+
+        Returns
+        -------
+        self
+            With the axes as `ax_` and their figure as `figure_`.
+        """
+        ax = new_axes(ax, self.size)
+        self._draw(ax)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _draw(self, ax: Any) -> None:
+        raise NotImplementedError
+
+
+def style_of(number: int, name: str, styles: Styles) -> dict[str, Any]:
+    """Return how to draw a series: as `styles` says, or by its number."""
+    return {
+        "color": COLOURS[number % len(COLOURS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": LINES[number % len(LINES)],
+        "markersize": 4.5,
+        "linewidth": 1.4,
+        **styles.get(name, {}),
+    }
+
+
+def finish(
+    ax: Any,
+    x_label: str,
+    y_label: str,
+    title: str | None,
+    legend: bool = True,
+    legend_title: str | None = None,
+) -> None:
+    """Put words, a grid, ticks that can be read and a legend on the axes."""
+    ax.set_xlabel(x_label)
+    ax.set_ylabel(y_label)
+    if title:
+        ax.set_title(title)
+    ax.grid(True, which="major", alpha=0.3)
+    for axis in (ax.xaxis, ax.yaxis):
+        if axis.get_scale() == "log":  # as numbers are written in words, and drawn much faster
+            _tick(axis)
+    labels = ax.get_legend_handles_labels()[1]
+    if legend and labels:  # below the picture, where they hide nothing
+        from matplotlib import rcParams
+        from matplotlib.transforms import ScaledTranslation
+
+        columns = legend_columns(labels, ax.figure.get_figwidth())
+        under = -0.05 * rcParams["font.size"]  # inches: under the label of the axis
+        below = ScaledTranslation(0, under, ax.figure.dpi_scale_trans)
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": columns}
+        place["bbox_transform"] = ax.transAxes + below
+        ax.legend(title=legend_title, frameon=False, fontsize="small", **place)
+
+
+def legend_columns(labels: Sequence[str], inches: float) -> int:
+    """Return in how many columns a legend below a figure of some width has room."""
+    return max(1, min(3, int(LETTERS_PER_INCH * inches) // max(map(len, labels))))
+
+
+def _tick(axis: Any) -> None:
+    """Give a logarithmic axis at least a few ticks with numbers."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+    low, high = sorted(axis.get_view_interval())
+    between = "25" if high < 50 * low else ""  # where hardly a power of ten is seen
+    axis.set_major_formatter(lambda value, _: _short(value))
+    axis.set_minor_formatter(lambda value, _, first=between: _short(value, first))
+    if high < 8 * low and not isinstance(axis.get_major_locator(), FixedLocator):
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def _short(value: float, first: str = "123456789") -> str:
+    """Return 1e-6 for 1e-06, and 0.1, 1, 10, 100 as they are; nothing if it begins otherwise."""
+    if f"{value:.0e}"[0] not in first:
+        return ""
+    if 0.01 <= value < 1_000_000:
+        return f"{value:g}"
+    digits, power = f"{value:.0e}".split("e")
+    return f"{digits}e{int(power)}"
+
+
+def plain(name: str, most: int = 28) -> str:
+    r"""Return a name that matplotlib draws as it is: no formula between dollars, no controls.
+
+    Of a name with more than `most` letters the middle is left out.
+
+    Examples
+    --------
+    >>> print(plain("cost in $ per $"))
+    cost in \$ per \$
+    >>> plain("the number of rooms in the building")
+    'the number of room… building'
+    """
+    name = printable(name)
+    if len(name) > most:
+        start = 2 * most // 3
+        name = f"{name[:start]}…{name[start + 1 - most :]}"
+    return name.replace("$", r"\$")
+
+
+def legend_above(ax: Any) -> None:
+    """Put the legend between the title and the picture, where it hides nothing."""
+    handles, labels = ax.get_legend_handles_labels()
+    if labels:
+        above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": len(labels)}
+        ax.legend(handles, labels, frameon=False, fontsize="small", borderaxespad=0.2, **above)
+
+
+def signed_bars(
+    draw: Any, places: np.ndarray, values: np.ndarray, labels: tuple[str, str], **style: Any
+) -> None:
+    """Draw positive and negative bars in different colours and hatches, by a method of the axes."""
+    for sign, colour, hatch, label in zip((1, -1), COLOURS, ("", "//"), labels, strict=False):
+        mine = np.sign(values) == sign
+        if mine.any():
+            look = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": label}
+            draw(places[mine], values[mine], **look, **style)
+
+
+def decimals(largest: float, digits: int = 2) -> int:
+    """Return how many decimals show that many digits of the largest of some numbers.
+
+    Examples
+    --------
+    >>> decimals(0.76), decimals(12.0), decimals(3400.0), decimals(0.76, digits=3)
+    (2, 0, 0, 3)
+    """
+    return max(0, digits - 1 - int(np.floor(np.log10(largest)))) if largest > 0 else 0
+
+
+def power_of(largest: float, low: float = 1e-3, high: float = 1e5) -> int:
+    """Return the power of ten, a multiple of three, in which large or small numbers are written.
+
+    Examples
+    --------
+    >>> power_of(76.0), power_of(1.27e6), power_of(3e-5), power_of(0.0), power_of(5e4, high=1e4)
+    (0, 6, -6, 0, 3)
+    """
+    usual = not 0 < largest < np.inf or low <= largest < high
+    return 0 if usual else 3 * int(np.floor(np.log10(largest) / 3))
+
+
+@dataclass
+class InteractionDisplay(Display):
+    """The strongest interactions between columns, in units of y.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The columns.
+    strength : array (len(names), len(names))
+        Strength of each pair, the standard deviation over rows of what it contributes. The diagonal
+        is that of each column alone.
+    signs : array (len(names), len(names))
+        Sign of the coefficient of a product of two columns of numbers; 0 where there is none.
+    rows : str
+        Which rows the standard deviations are over.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadlin import SecondOrderRegressor
+    >>> X = np.random.default_rng(0).standard_normal((300, 4))
+    >>> model = SecondOrderRegressor(2, random_state=0).fit(X, X[:, 0] - 2 * X[:, 1] * X[:, 3])
+    >>> display = InteractionDisplay.from_estimator(model, X, columns=2)
+    >>> display.names, float(display.signs[0, 1])
+    (['x1', 'x3'], -1.0)
+    """
+
+    names: Sequence[str]
+    strength: np.ndarray
+    signs: np.ndarray
+    rows: str
+    title: str | None = None
+    n_columns: int = 0  # of the table, of which the names are the strongest
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, X: Any = None, *, columns: int = 10) -> Self:
+        """Take the columns of a fitted estimator whose pairs are strongest.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            The model.
+        X : rows or None
+            As for `effects`: the rows that the standard deviations are over.
+        columns : int, default=10
+            How many columns to show at most.
+
+        Returns
+        -------
+        InteractionDisplay
+        """
+        effects: Effects = estimator.effects(X)
+        size = {effect.first: 0.0 for effect in effects.columns}
+        for first, second, strength in effects.pairs:
+            for name in (first, str(second)):
+                size[name] += strength**2
+        strongest = set(sorted(size, key=lambda name: -size[name])[:columns])
+        whole = [c for c in estimator.decomposition().columns if c.name in strongest]
+        place = {column.name: i for i, column in enumerate(whole)}
+        table, signs = (np.zeros((len(whole), len(whole))) for _ in range(2))
+        numbers = {c.name: int(c.features[0]) for c in whole if c.levels is None}
+        view = estimator.interactions_
+        for first, second, strength in [*effects.columns, *effects.pairs]:
+            if first not in place or (second or first) not in place:
+                continue
+            i, j = place[first], place[second or first]
+            table[i, j] = table[j, i] = strength
+            if second is not None and first in numbers and second in numbers:
+                coefficient = view[numbers[first], numbers[second]]
+                signs[i, j] = signs[j, i] = np.sign(coefficient)
+        names = [column.name for column in whole]
+        return cls(names, table, signs, effects.rows, n_columns=len(effects.columns))
+
+    @property
+    def shown(self) -> str:
+        """Return which columns are shown, in words; "" if all are."""
+        if self.n_columns <= len(self.names):
+            return ""
+        return f"The {len(self.names)} of {self.n_columns} columns with the strongest pairs."
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Return the size of a figure of its own, in inches."""
+        count = max(4, len(self.names))  # less is too narrow for the title
+        return 2.4 + 0.42 * count, 1.7 + 0.42 * count  # small, so that letters are large on a page
+
+    def _draw(self, ax: Any) -> None:
+        """Draw the pairs as a heat map; the diagonal is written but not coloured."""
+        count = len(self.names)
+        alone = np.eye(count, dtype=bool)
+        largest = float(np.max(self.strength[~alone], initial=0.0))
+        power = power_of(largest, *USUAL)
+        shown, largest = self.strength / 10.0**power, largest / 10.0**power
+        pairs = np.ma.masked_array(shown, alone)
+        image = ax.imshow(pairs, cmap="Blues", vmin=0, vmax=largest or 1.0)
+        ax.set_facecolor("#eeeeee")
+        digits = decimals(largest)
+        for (i, j), strength in np.ndenumerate(shown):
+            dark = i != j and largest and strength > INK_ABOVE * largest
+            sign = {1.0: "+", -1.0: "−"}.get(float(self.signs[i, j]), "")
+            ink = "white" if dark else "#666666" if i == j else "black"
+            size = f"{strength:.{digits}f}"
+            size = size if len(size) <= WIDE else f"{strength:.0e}"  # far larger than any pair
+            text = f"{sign if float(size) else ''}{size}"
+            ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=8)
+        labels = [plain(name, LETTERS) for name in self.names]
+        ax.set_xticks(range(count), labels, rotation=45, ha="right", rotation_mode="anchor")
+        ax.set_yticks(range(count), labels)
+        ax.tick_params(labelsize="small")
+        bar = ax.figure.colorbar(image, ax=ax, shrink=0.75)
+        unit = f"in 1e{power} units" if power else "units"
+        bar.set_label(f"strength ({unit} of the prediction)", fontsize="small")
+        bar.ax.tick_params(labelsize="small")
+        which = f", {count} of {self.n_columns} columns" if self.shown else ""
+        title = self.title or f"strength of pairs (grey: columns alone){which}"
+        finish(ax, "", "", title, legend=False)
+        ax.title.set_fontsize("medium")
+        ax.grid(False)
+
+
+@dataclass
+class SpectrumDisplay(Display):
+    """The signed eigenvalues of the low-rank part of M for standardised features, in units of y.
+
+    Parameters
+    ----------
+    eigenvalues : array (rank,)
+        By falling size.
+    noise : float
+        About how large the largest eigenvalue of noise alone would be; NaN where that is not
+        known.
+
+    Examples
+    --------
+    >>> from quadlin import SecondOrderRegressor
+    >>> from quadlin.datasets import make_second_order
+    >>> data = make_second_order(1000, 5, rank=2, noise=0.1, random_state=0)
+    >>> model = SecondOrderRegressor(2, random_state=0).fit(data.X, data.y)
+    >>> display = SpectrumDisplay.from_estimator(model)
+    >>> bool(abs(display.eigenvalues).min() > 10 * display.noise)
+    True
+    """
+
+    eigenvalues: np.ndarray
+    noise: float
+    title: str | None = None
+
+    @classmethod
+    def from_estimator(cls, estimator: Any) -> Self:
+        """Take the eigenvalues of a fitted estimator, for features of standard deviation 1."""
+        fitted, state = estimator.fitted_, estimator.fitted_.state
+        values = to_numpy(state.model.s).astype(float) * state.units.target.scale
+        d, n = len(estimator.interactions_.names), max(1, estimator.n_samples_seen_)
+        # A posterior has shrunk what could be noise, so that its eigenvalues cannot be compared.
+        shrunk = fitted.noise is not None or isinstance(fitted.learned, FieldStream)
+        no_band = shrunk or estimator.loss in LINKED
+        error = float("nan") if no_band else estimator.history_[-1].loss ** 0.5
+        noise = float(error) * (d / n) ** 0.5
+        return cls(values[np.argsort(-np.abs(values), kind="stable")], noise)
+
+    size = 4.8, 3.4
+
+    def _draw(self, ax: Any) -> None:
+        """Draw a bar per eigenvalue, and the size of noise as a band."""
+        places = np.arange(1, len(self.eigenvalues) + 1)
+        if np.isfinite(self.noise):
+            label = "noise alone"
+            ax.axhspan(-self.noise, self.noise, color="#999999", alpha=0.3, lw=0, label=label)
+        signed_bars(ax.bar, places, self.eigenvalues, ("positive", "negative"), width=0.7)
+        ax.axhline(0, color="black", linewidth=0.8)
+        if len(places) <= 20:
+            ax.set_xticks(places)
+        ax.set_xlim(0.4, max(len(places), LEAST) + 0.6)
+        finish(ax, "component", "eigenvalue (units of the prediction)", None, legend=False)
+        legend_above(ax)
+        ax.set_title(self.title or "", pad=22)
+
+
+@dataclass
+class PairDisplay(Display):
+    """The prediction over two columns, all others at the reference, with the data over it.
+
+    Two columns of numbers make a surface, a column of numbers and a text column a line per level,
+    and two text columns a table.
+
+    Parameters
+    ----------
+    names : (str, str)
+        The two columns; a text column comes second, and of two that with more levels.
+    x, y : arrays of numbers or names of levels
+        The values of the two columns.
+    prediction : array (len(y), len(x))
+        The prediction for each pair of values.
+    points : array (n_points, 2)
+        Values of the two columns in the data; of a text column, the position in `x` or `y`.
+    reference : str
+        Where all other columns are, in words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadlin import SecondOrderRegressor
+    >>> X = np.random.default_rng(0).standard_normal((300, 3))
+    >>> model = SecondOrderRegressor(2, random_state=0).fit(X, X[:, 0] + X[:, 1] * X[:, 2])
+    >>> display = PairDisplay.from_estimator(model, X)
+    >>> display.names, display.prediction.shape, display.points.shape
+    (('x1', 'x2'), (41, 41), (300, 2))
+    """
+
+    names: tuple[str, str]
+    x: np.ndarray | Sequence[str]
+    y: np.ndarray | Sequence[str]
+    prediction: np.ndarray
+    points: np.ndarray
+    reference: str
+    target: str = "prediction"
+    title: str | None = None
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any = None,
+        columns: tuple[str, str] | None = None,
+        *,
+        reference: Any = "mean",
+    ) -> Self:
+        """Take the prediction of a fitted estimator over two columns.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            The model.
+        X : frame, array, sparse matrix or None
+            Rows in memory, of which up to 1,000 are drawn. Without them the surface reaches two
+            standard deviations to each side of the mean of the fitted rows, within their range.
+        columns : (str, str) or None
+            Names of the two columns; None takes the strongest pair by `effects`.
+        reference : "mean", "zero" or mapping, default="mean"
+            Where all other columns are, as for `contributions`.
+
+        Returns
+        -------
+        PairDisplay
+        """
+        model: Decomposition = estimator.decomposition(reference)
+        if columns is None:
+            pairs = estimator.effects(X).pairs
+            if not pairs:
+                raise ValueError("The model has no interactions. Name two columns to plot.")
+            columns = (pairs[0].first, pairs[0].second)
+        names = [column.name for column in model.columns]
+        numbers = [position_of(names, name) for name in columns]
+        numbers.sort(key=lambda i: len(model.columns[i].levels or ()))  # more levels: upwards
+        first, second = (model.columns[i] for i in numbers)
+        points = np.empty((0, 2)) if X is None else value_pairs(X, first, second)
+        if first.levels is None:  # a table counts all rows
+            points = points[:: max(1, -(-len(points) // POINTS))]
+        x, y = (Axis.of(model, i, points[:, a]) for a, i in enumerate(numbers))
+        (alone_x, P_x), (alone_y, P_y) = (model.along(axis.number, axis.rows) for axis in (x, y))
+        surface = model.baseline + alone_x + alone_y[:, None] + 2 * (P_y * model.s) @ P_x.T
+        points = np.stack([x.points, y.points], axis=1)
+        words, unit = model.reference.words, prediction_name(estimator)
+        return cls((first.name, second.name), x.values, y.values, surface, points, words, unit)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Return the size of a figure of its own, in inches."""
+        width, height = 4.8, 3.7
+        if self._is_table:
+            height = max(height, 1.6 + 0.45 * len(self.y))
+        elif self._has_lines:
+            labels = [plain(str(level)) for level in self.y]
+            height += 0.17 * -(-len(labels) // legend_columns(labels, width))
+        return width, height
+
+    @property
+    def points_are(self) -> str:
+        """Return how the rows are shown, in words."""
+        if not len(self.points):
+            return " No rows were given, so there may be none in parts of the picture."
+        rows = (
+            "Numbers of rows are in brackets"
+            if self._is_table
+            else "Points are rows of the data, and nothing is drawn where there are none"
+        )
+        return f" {rows}."
+
+    @property
+    def _is_table(self) -> bool:
+        return isinstance(self.x[0], str)  # then the other column has levels, too
+
+    @property
+    def _has_lines(self) -> bool:
+        return isinstance(self.y[0], str) and not self._is_table
+
+    def _draw(self, ax: Any) -> None:
+        """Draw the surface, the lines or the table."""
+        if self._is_table:
+            self._table(ax)
+        elif self._has_lines:
+            self._lines(ax)
+        else:
+            self._surface(ax)
+
+    def _surface(self, ax: Any) -> None:
+        prediction = np.ma.masked_array(self.prediction, ~self._is_near_rows())
+        image = ax.contourf(self.x, self.y, prediction, levels=14, cmap="viridis")
+        ax.set_facecolor("#eeeeee")
+        ax.figure.colorbar(image, ax=ax, label=plain(self.target))
+        if len(self.points):
+            dots = {"s": 9, "facecolor": "white", "edgecolor": "black", "linewidth": 0.4}
+            ax.scatter(*self.points.T, alpha=0.6, label="data", **dots)
+            ax.set_xlim(self.x[0], self.x[-1])
+            ax.set_ylim(self.y[0], self.y[-1])
+        self._finish(ax, self.names[1])
+
+    def _is_near_rows(self) -> np.ndarray:
+        """Tell where on the grid the next row is near, everywhere without rows."""
+        x, y = np.asarray(self.x, dtype=float), np.asarray(self.y, dtype=float)
+        points = self.points[np.isfinite(self.points).all(axis=1)]
+        if not len(points):
+            return np.ones(self.prediction.shape, dtype=bool)
+        wide, high = NEAR * (x[-1] - x[0]), NEAR * (y[-1] - y[0])
+        grid = np.stack(np.meshgrid(x / wide, y / high), axis=-1)
+        distance, _ = KDTree(points / (wide, high)).query(grid)
+        return np.asarray(distance <= 1)
+
+    def _lines(self, ax: Any) -> None:
+        for i in range(len(self.y)):
+            style = style_of(i, "", {})
+            marker, size = style.pop("marker"), style.pop("markersize")
+            x, here = np.asarray(self.x, dtype=float), self.points[self.points[:, 1] == i, 0]
+            here = here[(here >= x[0]) & (here <= x[-1])]
+            values = np.interp(here, x, self.prediction[i])
+            shown = np.ones(len(x), dtype=bool)
+            if len(self.points):  # a line ends where the level has no rows
+                low, high = (here.min(), here.max()) if len(here) else (np.inf, -np.inf)
+                shown = (x >= low - NEAR * (x[-1] - x[0])) & (x <= high + NEAR * (x[-1] - x[0]))
+            ax.plot(x[shown], self.prediction[i][shown], label=plain(str(self.y[i])), **style)
+            dots = {"marker": marker, "markersize": size, "alpha": 0.4, "linestyle": "none"}
+            ax.plot(here, values, color=style["color"], **dots)
+        self._finish(ax, self.target, legend=True)
+
+    def _table(self, ax: Any) -> None:
+        image = ax.imshow(self.prediction, cmap="viridis", aspect="auto")
+        middle = (self.prediction.min() + self.prediction.max()) / 2
+        largest = float(np.abs(self.prediction).max())
+        power = power_of(largest)
+        digits = decimals(largest / 10.0**power, digits=2 if len(self.x) > FEW else 3)
+        for (i, j), value in np.ndenumerate(self.prediction):
+            ink = "black" if value > middle else "white"
+            text = f"{value / 10.0**power:z.{digits}f}"
+            if len(self.points):
+                text += f"\n({np.sum((self.points == (j, i)).all(axis=1))})"
+            ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=7)
+        slanted = {"rotation": 45, "ha": "right", "rotation_mode": "anchor", "fontsize": "small"}
+        ax.set_xticks(range(len(self.x)), [plain(str(v), LETTERS) for v in self.x], **slanted)
+        ax.set_yticks(range(len(self.y)), [plain(str(v), LETTERS) for v in self.y])
+        words = plain(self.target) + (" (number of rows)" if len(self.points) else "")
+        ax.figure.colorbar(image, ax=ax, label=words)
+        if power:
+            ax.text(1.0, -0.01, f"in 1e{power}", transform=ax.transAxes, va="top", fontsize=7)
+        self._finish(ax, self.names[1])
+        ax.grid(False)
+
+    def _finish(self, ax: Any, y_label: str, legend: bool = False) -> None:
+        title, (first, second) = self.title or f"all other columns at {self.reference}", self.names
+        finish(ax, plain(first), plain(y_label), None, legend, plain(second))
+        ax.set_title(plain(title, 70), fontsize="small")
+
+
+class Axis(NamedTuple):
+    """The values along a column, their features, and where the data are among them."""
+
+    number: int  # of the column
+    values: np.ndarray | Sequence[str]
+    rows: np.ndarray  # (len(values), features of the column)
+    points: np.ndarray  # numbers, or positions of levels, −1 for levels that are not shown
+
+    @classmethod
+    def of(cls, model: Decomposition, number: int, points: np.ndarray) -> "Axis":
+        """Return the axis of a column whose values in the data are `points`."""
+        column: WholeColumn = model.columns[number]
+        if column.levels is not None:
+            share = model.mean[column.features]
+            shown = np.sort(np.argsort(-share, kind="stable")[:LEVELS_SHOWN])
+            rows = (shown[:, None] == np.arange(len(share))).astype(float)
+            place = np.full(len(share) + 1, -1)  # the last is for all that is no level
+            place[shown] = np.arange(len(shown))
+            names = [column.levels[i] for i in shown]
+            return cls(number, names, rows, place[np.maximum(points.astype(int), -1)])
+        j = int(column.features[0])
+        present = points[np.isfinite(points)]  # a missing value is nowhere
+        if len(present):
+            low, high = np.percentile(present, TAILS)
+        else:
+            sd = 1 / model.scale[j] if model.scale[j] else 1.0
+            low = max(model.mean[j] - 2 * sd, model.seen[0][j])
+            high = min(model.mean[j] + 2 * sd, model.seen[1][j])
+        grid = np.linspace(low, high if high > low else low + 1.0, GRID)
+        return cls(number, grid, grid[:, None], points)
+
+
+@dataclass
+class ContributionDisplay(Display):
+    """What the columns and pairs of columns add to one prediction.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The parts, strongest first.
+    values : array (len(names),)
+        What they add.
+    baseline, prediction : float
+        Where they start and what they sum to.
+    reference : str
+        Where contributions are measured from, in words.
+    target : str
+        What they sum to: the prediction, or the log-odds of a class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quadlin import SecondOrderRegressor
+    >>> X = np.random.default_rng(0).standard_normal((300, 3))
+    >>> model = SecondOrderRegressor(2, random_state=0).fit(X, X[:, 0] + X[:, 1] * X[:, 2])
+    >>> display = ContributionDisplay.from_estimator(model, X, row=5)
+    >>> bool(np.isclose(display.baseline + display.values.sum(), model.predict(X)[5]))
+    True
+    """
+
+    names: Sequence[str]
+    values: np.ndarray
+    baseline: float
+    prediction: float
+    reference: str
+    target: str = "prediction"
+    title: str | None = None
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, row: int = 0, *, top: int = 10, reference: Any = "mean"
+    ) -> Self:
+        """Take one row of X apart.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            The model.
+        X : frame, array or sparse matrix
+            Rows in memory.
+        row : int, default=0
+            Which of them, by position.
+        top : int, default=10
+            How many parts to show; the others are summed.
+        reference : "mean", "zero" or mapping, default="mean"
+            As for `contributions`.
+
+        Returns
+        -------
+        ContributionDisplay
+        """
+        n = int(X.shape[0])
+        if not -n <= row < n:
+            raise IndexError(f"There is no row {row}: X has {n:,} rows.")
+        at = row % n
+        one = X.iloc[at : at + 1] if hasattr(X, "iloc") else X[at : at + 1]
+        parts = estimator.contributions(one, reference=reference)
+        columns = estimator.decomposition().columns
+        names = [f"{column.name} = {_value(one, column)}" for column in columns]
+        names += parts.pair_names
+        values = np.concatenate([parts.columns[0], parts.pairs[0]])
+        order = np.argsort(-np.abs(values), kind="stable")
+        order = order[np.abs(values[order]) > ROUNDING * np.max(np.abs(values), initial=0.0)]
+        shown, rest = order[:top], order[top:]
+        names = [names[i] for i in shown]
+        if len(rest):
+            names.append(f"{len(rest)} others")
+        sizes = np.append(values[shown], [values[rest].sum()] * bool(len(rest)))
+        prediction = float(parts.prediction[0])
+        unit = prediction_name(estimator)
+        return cls(names, sizes, parts.baseline, prediction, parts.reference, unit)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Return the size of a figure of its own, in inches."""
+        return 4.8, 1.5 + 0.3 * len(self.names)
+
+    def _draw(self, ax: Any) -> None:
+        """Draw a bar per part: to the left what lowers, to the right what raises the prediction."""
+        places, largest = np.arange(len(self.names)), float(np.max(np.abs(self.values), initial=0))
+        power = power_of(largest, *USUAL)
+        values = self.values / 10.0**power
+        signed_bars(ax.barh, places, values, ("raises", "lowers"))
+        digits = decimals(largest / 10.0**power, digits=3)
+        for place, value in zip(places, values, strict=True):
+            side = "left" if value >= 0 else "right"
+            ax.annotate(
+                f"{value:+z.{digits}f}",  # z: no negative zero
+                (value, place),
+                (3 if value >= 0 else -3, 0),
+                textcoords="offset points",
+                ha=side,
+                va="center",
+                fontsize="small",
+            )
+        ax.axvline(0, color="black", linewidth=0.8)
+        ax.set_yticks(places, [plain(name, NAME_LETTERS) for name in self.names])
+        ax.invert_yaxis()
+        ax.margins(x=0.35)
+        ax.tick_params(axis="y", labelsize="small")
+        unit = plain(self.target)
+        words = f"{unit}: {self.prediction:.4g} = {self.baseline:.4g} + the bars"
+        scale = f" (in 1e{power})" if power else ""
+        finish(ax, f"added to the {unit}{scale}", "", None, legend=False)
+        legend_above(ax)
+        ax.set_title(self.title or words, loc="right", pad=22, fontsize="medium")
+
+
+def _value(row: Any, column: Any) -> str:
+    value = column_values(row, column)[0]
+    if column.separator is not None:
+        return column.separator.join(column.levels[int(i)] for i in value if i >= 0) or "none"
+    if column.levels is None:
+        return f"{value:.4g}" if np.isfinite(value) else "missing"
+    if value >= 0:
+        return str(column.levels[int(value)])
+    return "missing" if value == ABSENT else "unseen"
