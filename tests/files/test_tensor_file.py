@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import struct
 import time
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -124,3 +125,18 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_file(path):
         tensors, header = read_tensors(path)
         assert (tensors["a"] == header["i"]).all()
         assert len(os.listdir(path.parent)) <= 2  # each removes what the one before it has left
+
+
+def test_of_two_writers_at_once_each_leaves_a_whole_file(path):
+    def write(value):
+        for _ in range(20):
+            write_tensors(path, {"x": np.full(1000, value)}, {"value": value})
+
+    write(0.0)
+    writers = [Thread(target=write, args=(value,)) for value in (1.0, 2.0)]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        arrays, header = read_tensors(path)
+        assert (arrays["x"] == header["value"]).all()
+    assert read_tensors(path)[1]["value"] in (1.0, 2.0)

@@ -108,7 +108,7 @@ def _lines(content: dict[str, Any]) -> list[str]:
     if c["noise"] is not None:
         lines += [f"standard deviation of the noise {number(c['noise'])}"]
     if pairs:
-        about = "by order of entry (coefficient of the pair alone ± robust standard error, HC3)"
+        about = "by order of entry (coefficient of the product ± standard error)"
         lines += ["", f"pairs of features, {about}", *_pairs(c["found_pairs"])]
     lines += _effects(c["effects"]) if c["effects"] is not None else []
     errors = f" ± standard error {c['std_errors']}" if c["std_errors"] else ""

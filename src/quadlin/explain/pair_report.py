@@ -29,7 +29,7 @@ class Pair(NamedTuple):
     first: str
     second: str
     coefficient: float  # of x_i·x_j in y, in the user's units
-    std_error: float  # robust (HC3)
+    std_error: float  # robust (HC3), but of a model with `uncertainty` that of its coefficients
     t: float  # coefficient / std_error
     p: float  # two-sided, of Student's distribution
     share: float  # of the variance of y: by how much R² falls without the pair
