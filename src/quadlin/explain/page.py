@@ -4,6 +4,7 @@ import math
 import warnings
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from importlib.util import find_spec
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -35,208 +36,8 @@ from quadlin.explain.tables import (
 from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.fits.uncertainty import Uncertainty
 
-SKELETON = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<style>{{ style }}</style>
-</head>
-<body>
-{{ body }}
-</body>
-</html>
-"""
-BASE_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #f3f5f7; --line: #d5dae0;
-  --link: #0059a3; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e7eb; --paper: #16191d; --soft: #20252b;
-  --line: #3a424c; --link: #7cbcf2; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 70rem; padding: 1rem 1.25rem 4rem; color: var(--ink);
-  background: var(--paper); font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 1.2rem 0 .6rem; }
-h2 { font-size: 1.2rem; line-height: 1.3; margin: 0 0 .6rem; }
-a { color: var(--link); }
-details { margin-top: .8rem; padding: .5rem .8rem; background: var(--soft); border-radius: .4rem;
-  font-size: .9rem; }
-summary { cursor: pointer; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: .5rem 0; }
-dt { font-weight: 600; }
-dd { margin: 0; }
-"""
 DPI = 150
 COLUMNS = 8  # of the heat map: more could not be read on a telephone
-PAGE_STYLE = """
-h2 { margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; font-size: .9rem; }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left;
-  vertical-align: baseline; }
-th { vertical-align: bottom; overflow-wrap: normal; }
-.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-th.number { white-space: normal; }
-.bars { width: 30%; min-width: 4.5rem; }
-.index th:first-child { width: 3rem; }
-.track { position: relative; height: .8rem; }
-.track::before { content: ""; position: absolute; left: 50%; top: -.2rem; bottom: -.2rem;
-  border-left: 1px solid currentColor; opacity: .5; }
-.bar { position: absolute; top: 0; bottom: 0; }
-.positive { left: 50%; background: #2c7fb8; }
-.negative { right: 50%; background: #d95f0e; }
-.wholes { table-layout: fixed; margin-bottom: 1.2rem; }
-.wholes .number { width: 6rem; }
-.size { left: 0; background: #5b7083; }
-.track.unsigned::before { left: 0; }
-.formula { font-size: 1.1rem; }
-.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr));
-  gap: 1.5rem; }
-figure { margin: 0; min-width: 0; }
-figure img { display: block; width: 100%; max-width: 38rem; height: auto; background: #fff;
-  border-radius: .3rem; }
-figcaption, .note { font-size: .85rem; margin: .4rem 0; }
-.legend { font-size: .85rem; margin: .4rem 0; }
-.key { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 .8rem; }
-.legend .key:first-child { margin-left: 0; }
-@media (max-width: 30rem) {
-  body { padding: .5rem .75rem 2rem; }
-  table { font-size: .78rem; }
-  th, td { padding: .25rem .25rem; }
-  .terms tr { display: flex; flex-wrap: wrap; border-bottom: 1px solid var(--line); }
-  .terms th, .terms td { flex: 1; border: 0; }
-  .terms th:first-child, .terms td:first-child { flex: 1 0 100%; }  /* a name on its own line */
-  .terms .bars { align-self: center; }
-  .terms th { align-self: end; }
-}
-"""
-TEMPLATE = """
-{# Columns are (head, key, format); names have no format, numbers are flush right. #}
-{% macro table(kind, rows, columns, bars="", side="") %}
-<table{% if kind %} class="{{ kind }}"{% endif %}>
-<thead><tr>
-{%- for head, key, form in columns %}
-<th{% if form %} class="number"{% endif %}>{{ head }}</th>
-{%- endfor %}
-{% if bars %}<th class="bars"></th>{% endif %}</tr></thead>
-<tbody>
-{% set largest = rows|map(attribute=bars)|map("abs")|max if bars %}
-{% for row in rows %}
-<tr>
-{%- for head, key, form in columns %}
-<td{% if form %} class="number"{% endif %}>{{ form.format(row[key]) if form else row[key] }}</td>
-{%- endfor %}
-{% if bars %}{{ bar(row[bars], largest, side) }}{% endif %}</tr>
-{% endfor %}
-</tbody>
-</table>
-{% endmacro %}
-{% macro bar(value, largest, side) %}
-{% set signed = side != "size" %}
-<td class="bars"><div class="track{{ "" if signed else " unsigned" }}">
-{%- if largest and value %}
-<div class="bar {{ side }}{{ ("positive" if value > 0 else "negative") if signed }}"
- style="width: {{ "%.2f"|format((50 if signed else 100) * (value|abs) / largest) }}%"></div>
-{%- endif %}
-</div></td>
-{% endmacro %}
-{% macro legend(above, below) %}
-<p class="legend"><span class="key" style="background: #d95f0e"></span>{{ below }}
-<span class="key" style="background: #2c7fb8"></span>{{ above }}</p>
-{% endmacro %}
-{% macro terms(heading, head, rows, about, value="coefficient") %}
-<h2>{{ heading }}</h2>
-{% if rows %}
-<p class="note">{{ about }}{{ words.levels if effects and effects.are_centred }}
-{%- if model.std_errors %} Standard errors are {{ model.std_errors }}.{% endif %}</p>
-{{ legend("raises the prediction", "lowers the prediction") }}
-{% set error = [("standard error", "std_error", "{:.4g}")] %}
-{{ table("terms", rows, [(head, "name", ""), (value, value, "{:+.4g}")]
-   + (error if rows[0].std_error is not none else [])
-   + [("strength", "strength", "{:+.4g}")], "strength") }}
-{% else %}
-<p>None.</p>
-{% endif %}
-{% endmacro %}
-<h1>{{ title }}</h1>
-<p class="formula">{{ model.formula }}</p>
-<dl>
-{% if model.target %}
-<dt>target</dt><dd>{{ model.target }}</dd>
-{% endif %}
-<dt>{{ model.score }}</dt><dd>
-{%- if model.r2 is not none %}
-{{ "at least " if model.r2_is_bound }}{{ "%.4f"|format(model.r2) }} {% endif %}
-{{ model.r2_of }}</dd>
-<dt>rows</dt><dd>{{ "{:,}".format(model.rows) }}</dd>
-<dt>features</dt><dd>{{ "{:,}".format(model.features) }}</dd>
-<dt>rank of M</dt><dd>{{ model.rank_in_words }}</dd>
-<dt>penalty</dt><dd>
-{%- if model.alpha[0] or model.alpha[1] %}{{ "%.3g for w, %.3g for M"|format(*model.alpha) }}
-{%- else %}none{% endif %}</dd>
-<dt>intercept</dt><dd>{{ "%.4g"|format(model.intercept) }}</dd>
-{% if model.noise is not none %}
-<dt>noise (sd)</dt><dd>{{ "%.4g"|format(model.noise) }}</dd>
-{% endif %}
-<dt>status</dt><dd>{{ model.status }}. {{ model.advice }}</dd>
-<dt>made by</dt><dd>quadlin {{ model.version }}, {{ model.class }}</dd>
-</dl>
-{% if pictures %}
-<div class="pictures">
-{% for picture in pictures %}
-<figure><h2>{{ picture.heading }}</h2>
-<img src="{{ picture.source }}" alt="{{ picture.words }}">
-<figcaption>{{ picture.words }}</figcaption></figure>
-{% endfor %}
-</div>
-{% else %}
-<p class="note">Pictures need matplotlib: pip install "quadlin[plot]".</p>
-{% endif %}
-{% if effects %}
-<h2>Columns and pairs of columns</h2>
-<p class="note">The strength of a column, or of a pair of columns, is the standard deviation of what
-it adds to the prediction, over {{ effects.rows }}. It is measured from {{ effects.reference }}.</p>
-{% for head, rows in wholes if rows %}
-{{ table("wholes", rows, [(head, "name", ""), ("strength", "strength", "{:.4g}")],
-   "strength", "size") }}
-{% endfor %}
-{% if effects.levels %}
-<h2>Levels of categories</h2>
-<p class="note">What each level adds alone, measured from {{ effects.reference }}, and the share of
-the fitted rows that have it. Labels of a column of lists are measured from rows without them.</p>
-{{ legend("raises the prediction", "lowers the prediction") }}
-{{ table("terms", effects.levels, [("level", "name", ""), ("effect", "effect", "{:+.4g}"),
-   ("of rows", "share", "{:.1%}")], "effect", "level ") }}
-{% endif %}
-{% endif %}
-{% if found_pairs %}
-<h2>Pairs of features</h2>
-<p class="note">{{ words.named_pairs if model.pairs_are_named else words.found_pairs }}
-{{- words.shares }}</p>
-{{ table("terms", found_pairs, [("product", "name", ""), ("coefficient", "coefficient", "{:+.4g}"),
-   ("std error", "std_error", "{:.4g}"), ("t", "t", "{:.1f}"), ("share", "share", "{:.1%}")]) }}
-{% endif %}
-{{ terms("Strongest interactions", "product", interactions, words.pairs) }}
-{{ terms("Strongest slopes", "feature", slopes, words.linear, "slope") }}
-<h2>{{ eigenvalues_name }}</h2>
-{% if model.eigenvalues %}
-{{ legend("positive", "negative") }}
-{{ table("index", eigenvalues, [("", 0, "{}"), ("eigenvalue", 1, "{:+.4g}")], 1) }}
-{% else %}
-<p>None{{ ": the model is linear" if not model.found_pairs }}.</p>
-{% endif %}
-<h2>Diagnosis</h2>
-<ul>
-{% for line in model.diagnosis %}
-<li>{{ line }}</li>
-{% endfor %}
-</ul>
-<h2>History</h2>
-<details{{ " open" if model.history|length <= 12 else "" }}>
-<summary>{{ model.history|length }} steps</summary>
-{{ table("", model.history, [("step", "step", "{}"), ("passes", "passes", "{}"),
-   ("loss", "loss", "{:.4g}")]) }}
-</details>
-"""
 
 WORDS = {
     "pairs": (
@@ -259,6 +60,11 @@ WORDS = {
     "levels": f" {LEVELS_ARE}",
 }
 REGRESSIONS = ("squared", "huber")
+
+
+def _text(name: str) -> str:
+    """Return a style sheet or a template that lies beside this module."""
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def html_page(title: str, style: str, template: str, values: Mapping[str, Any]) -> str:
@@ -303,8 +109,8 @@ def html_page(title: str, style: str, template: str, values: Mapping[str, Any]) 
         keep_trailing_newline=True,
     )
     body = Markup(environment.from_string(template).render(values, title=title))
-    page = environment.from_string(SKELETON)
-    return page.render(title=title, style=Markup(BASE_STYLE + style), body=body)
+    page = environment.from_string(_text("page.html.jinja"))
+    return page.render(title=title, style=Markup(_text("page.css") + style), body=body)
 
 
 class Picture(NamedTuple):
@@ -397,7 +203,7 @@ def model_page(title: str, content: dict[str, Any], pictures: Sequence[Picture] 
         "eigenvalues_name": eigenvalues_name(content["rank"], content["features"]).capitalize(),
         "words": WORDS,
     }
-    return html_page(title, PAGE_STYLE, TEMPLATE, values)
+    return html_page(title, _text("model.css"), _text("model.html.jinja"), values)
 
 
 def _named(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
