@@ -382,6 +382,13 @@ def test_columns_that_do_not_vary_are_named_and_not_shown_as_estimates():
     assert np.isnan(frame.loc["always", "std_error"])
 
 
+def test_a_summary_is_a_sequence_of_its_terms():
+    summary = fitted("rank 2").summary()
+    assert len(summary) == len(summary.terms) == len(summary.to_frame())
+    assert list(summary) == summary.terms
+    assert summary[0] is summary.terms[0]
+
+
 def test_the_pairs_of_a_model_are_listed_with_their_standard_errors():
     model = fitted("named pair")
     (pair,) = model.pairs_.pairs

@@ -94,10 +94,8 @@ def _lines(model: Any, content: dict[str, Any], top: int) -> list[str]:
     score = "" if content["r2"] is None else f"{number(content['r2'])} "
     least = "at least " * content["r2_is_bound"]
     summary.facts[content["score"]] = f"{least}{score}{content['r2_of']}"
-    lines = [
-        str(content["model"]),
-        *as_flags(str(summary).replace("to_frame()", "--json")).splitlines(),
-    ]
+    text = str(summary).replace("to_frame() has all of them", "--top shows more")
+    lines = [str(content["model"]), *as_flags(text).splitlines()]
     lines += _effects(content["effects"]) if content["effects"] is not None else []
     return [*lines, "", "diagnosis", *(f"  {line}" for line in content["diagnosis"])]
 

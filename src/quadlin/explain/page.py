@@ -295,7 +295,8 @@ def describe(
 
 def _strongest_slopes(model: Any, errors: np.ndarray | None, top: int) -> list[dict[str, Any]]:
     names, coef = model.interactions_.names, to_numpy(model.coef_).astype(float)
-    slopes = mean_slopes(model)
+    parts = model.decomposition()  # measured from the mean: w + 2 M μ, in standardised units
+    slopes = parts.slope * parts.scale
     strength = slopes * np.sqrt(to_numpy(model.moments_.var))
     order = np.argsort(-np.abs(strength), kind="stable")[:top]
     return [
@@ -335,23 +336,6 @@ def _effects(model: Any, top: int, X: Any) -> dict[str, Any] | None:
         "levels": [level._asdict() for level in effects.strongest_levels(top)],
         "are_centred": bool(model.fitted_.fields),
     }
-
-
-def mean_slopes(model: Any) -> np.ndarray:
-    r"""Return :math:`w + 2 M \mu` (d,), in the user's units, μ the means of the fitted rows.
-
-    Where there are products, w alone is the slope where all other features are zero, which no row
-    may be near. Levels of one column are never together, so M has no products of them.
-    """
-    view, mean = model.interactions_, to_numpy(model.moments_.mean).astype(float)
-    factor, signs = view.factor, view.signs
-    Mx = factor @ (signs * (mean @ factor))
-    lone = ~view.has_diagonal & (view.field < 0)
-    Mx[lone] -= (np.sum(factor * signs * factor, axis=1) * mean)[lone]
-    for number in range(int(view.field.max(initial=-1)) + 1):
-        group = np.flatnonzero(view.field == number)
-        Mx[group] -= factor[group] @ (signs * (mean[group] @ factor[group]))
-    return np.asarray(to_numpy(model.coef_).astype(float) + 2 * Mx)
 
 
 def mean_slope_errors(model: Any) -> np.ndarray:

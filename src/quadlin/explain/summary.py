@@ -1,5 +1,6 @@
 """The summary of a model: estimates, how sure they are, and how the fit went."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import nan
 from typing import Any, NamedTuple
@@ -203,6 +204,15 @@ class ModelSummary:
     level: float
     statistic: str = "t"
     shown: int = SHOWN  # linear terms of the printed table
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def __iter__(self) -> Iterator[Term]:
+        return iter(self.terms)
+
+    def __getitem__(self, place: int) -> Term:
+        return self.terms[place]
 
     def to_frame(self) -> Any:
         """Return the terms as a pandas frame, or as a dict of columns without pandas."""
