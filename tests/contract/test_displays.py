@@ -56,7 +56,7 @@ DISPLAYS = {
     "interactions": lambda: InteractionDisplay.from_estimator(model(), flats()[0]),
     "surface": lambda: PairDisplay.from_estimator(model(), flats()[0], ("area", COST)),
     "lines": lambda: PairDisplay.from_estimator(model(), flats()[0], ("area", "city")),
-    "table": lambda: PairDisplay.from_estimator(model(), flats()[0], ("kind", "city")),
+    "levels": lambda: PairDisplay.from_estimator(model(), flats()[0], ("kind", "city")),
     "contributions": lambda: ContributionDisplay.from_estimator(model(), flats()[0], row=3),
     "spectrum": lambda: SpectrumDisplay.from_estimator(model()),
 }
@@ -64,7 +64,7 @@ EXPECTED = {  # what a reader must find in the picture
     "interactions": ["city", "kind", "area", COST],
     "surface": ["area", COST],
     "lines": ["area", "Bonn", "Oslo", "Rome"],
-    "table": ["flat", "house", "Bonn", "Oslo", "Rome"],
+    "levels": ["flat", "house", "Bonn", "Oslo", "Rome"],
     "contributions": ["area", COST, "city"],
 }
 
@@ -132,13 +132,6 @@ def test_a_pair_is_drawn_over_the_range_of_its_rows():
     default = PairDisplay.from_estimator(model(), rows)
     strongest = model().effects(rows).pairs[0]
     assert set(default.names) == {strongest.first, strongest.second}
-
-
-def test_a_table_of_levels_counts_all_rows():
-    many = pd.concat([flats()[0]] * 5)
-    display = PairDisplay.from_estimator(model(), many, ("kind", "city")).plot()
-    counts = [int(c) for t in display.ax_.texts for c in re.findall(r"\((\d+)\)", t.get_text())]
-    assert sum(counts) == len(many)
 
 
 def test_what_cannot_be_drawn_is_named():

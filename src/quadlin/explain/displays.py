@@ -34,7 +34,6 @@ GRID = 41  # points along a column of numbers
 POINTS = 1000  # rows that are drawn
 LEVELS_SHOWN = 8  # of a text column, the most frequent ones
 TAILS = (1, 99)  # percent of the rows that the grid reaches between
-FEW = 4  # columns of a table whose cells have room for three digits
 LETTERS = 20  # of the name of a level of a table
 NEAR = 0.1  # of the range of a column: a prediction further from all rows is not drawn
 NAME_LETTERS = 28  # of a name: two columns, or a column and its value
@@ -399,8 +398,7 @@ class SpectrumDisplay(Display):
 class PairDisplay(Display):
     """The prediction over two columns, all others at the reference, with the data over it.
 
-    Two columns of numbers make a surface, a column of numbers and a text column a line per level,
-    and two text columns a table.
+    Two columns of numbers make a surface; with a text column there is a line per level.
 
     Parameters
     ----------
@@ -473,8 +471,7 @@ class PairDisplay(Display):
         numbers.sort(key=lambda i: len(model.columns[i].levels or ()))  # more levels: upwards
         first, second = (model.columns[i] for i in numbers)
         points = np.empty((0, 2)) if X is None else value_pairs(X, first, second)
-        if first.levels is None:  # a table counts all rows
-            points = points[:: max(1, -(-len(points) // POINTS))]
+        points = points[:: max(1, -(-len(points) // POINTS))]
         x, y = (Axis.of(model, i, points[:, a]) for a, i in enumerate(numbers))
         (alone_x, P_x), (alone_y, P_y) = (model.along(axis.number, axis.rows) for axis in (x, y))
         surface = model.baseline + alone_x + alone_y[:, None] + 2 * (P_y * model.s) @ P_x.T
@@ -486,9 +483,7 @@ class PairDisplay(Display):
     def size(self) -> tuple[float, float]:
         """Return the size of a figure of its own, in inches."""
         width, height = 4.8, 3.7
-        if self._is_table:
-            height = max(height, 1.6 + 0.45 * len(self.y))
-        elif self._has_lines:
+        if isinstance(self.y[0], str):
             labels = [plain(str(level)) for level in self.y]
             height += 0.17 * -(-len(labels) // legend_columns(labels, width))
         return width, height
@@ -498,26 +493,11 @@ class PairDisplay(Display):
         """Return how the rows are shown, in words."""
         if not len(self.points):
             return " No rows were given, so there may be none in parts of the picture."
-        rows = (
-            "Numbers of rows are in brackets"
-            if self._is_table
-            else "Points are rows of the data, and nothing is drawn where there are none"
-        )
-        return f" {rows}."
-
-    @property
-    def _is_table(self) -> bool:
-        return isinstance(self.x[0], str)  # then the other column has levels, too
-
-    @property
-    def _has_lines(self) -> bool:
-        return isinstance(self.y[0], str) and not self._is_table
+        return " Points are rows of the data, and nothing is drawn where there are none."
 
     def _draw(self, ax: Any) -> None:
-        """Draw the surface, the lines or the table."""
-        if self._is_table:
-            self._table(ax)
-        elif self._has_lines:
+        """Draw the surface, or a line per level."""
+        if isinstance(self.y[0], str):
             self._lines(ax)
         else:
             self._surface(ax)
@@ -546,42 +526,28 @@ class PairDisplay(Display):
         return np.asarray(distance <= 1)
 
     def _lines(self, ax: Any) -> None:
+        levels = isinstance(self.x[0], str)
+        x = np.arange(len(self.x)) if levels else np.asarray(self.x, dtype=float)
+        near = NEAR * (x[-1] - x[0])
         for i in range(len(self.y)):
             style = style_of(i, "", {})
             marker, size = style.pop("marker"), style.pop("markersize")
-            x, here = np.asarray(self.x, dtype=float), self.points[self.points[:, 1] == i, 0]
+            here = self.points[self.points[:, 1] == i, 0]
             here = here[(here >= x[0]) & (here <= x[-1])]
             values = np.interp(here, x, self.prediction[i])
             shown = np.ones(len(x), dtype=bool)
-            if len(self.points):  # a line ends where the level has no rows
+            if len(self.points) and levels:
+                shown = np.isin(x, here)
+            elif len(self.points):  # a line ends where the level has no rows
                 low, high = (here.min(), here.max()) if len(here) else (np.inf, -np.inf)
-                shown = (x >= low - NEAR * (x[-1] - x[0])) & (x <= high + NEAR * (x[-1] - x[0]))
+                shown = (x >= low - near) & (x <= high + near)
             ax.plot(x[shown], self.prediction[i][shown], label=plain(str(self.y[i])), **style)
             dots = {"marker": marker, "markersize": size, "alpha": 0.4, "linestyle": "none"}
             ax.plot(here, values, color=style["color"], **dots)
+        if levels:
+            slanted = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+            ax.set_xticks(x, [plain(str(v), LETTERS) for v in self.x], **slanted)
         self._finish(ax, self.target, legend=True)
-
-    def _table(self, ax: Any) -> None:
-        image = ax.imshow(self.prediction, cmap="viridis", aspect="auto")
-        middle = (self.prediction.min() + self.prediction.max()) / 2
-        largest = float(np.abs(self.prediction).max())
-        power = power_of(largest)
-        digits = decimals(largest / 10.0**power, digits=2 if len(self.x) > FEW else 3)
-        for (i, j), value in np.ndenumerate(self.prediction):
-            ink = "black" if value > middle else "white"
-            text = f"{value / 10.0**power:z.{digits}f}"
-            if len(self.points):
-                text += f"\n({np.sum((self.points == (j, i)).all(axis=1))})"
-            ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=7)
-        slanted = {"rotation": 45, "ha": "right", "rotation_mode": "anchor", "fontsize": "small"}
-        ax.set_xticks(range(len(self.x)), [plain(str(v), LETTERS) for v in self.x], **slanted)
-        ax.set_yticks(range(len(self.y)), [plain(str(v), LETTERS) for v in self.y])
-        words = plain(self.target) + (" (number of rows)" if len(self.points) else "")
-        ax.figure.colorbar(image, ax=ax, label=words)
-        if power:
-            ax.text(1.0, -0.01, f"in 1e{power}", transform=ax.transAxes, va="top", fontsize=7)
-        self._finish(ax, self.names[1])
-        ax.grid(False)
 
     def _finish(self, ax: Any, y_label: str, legend: bool = False) -> None:
         title, (first, second) = self.title or f"all other columns at {self.reference}", self.names
