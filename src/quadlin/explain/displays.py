@@ -34,7 +34,8 @@ GRID = 41  # points along a column of numbers
 POINTS = 1000  # rows that are drawn
 LEVELS_SHOWN = 8  # of a text column, the most frequent ones
 TAILS = (1, 99)  # percent of the rows that the grid reaches between
-LETTERS = 20  # of the name of a level of a table
+LETTERS = 20  # of a name
+LETTERS_OF_AXIS = 48  # of all levels side by side
 NEAR = 0.1  # of the range of a column: a prediction further from all rows is not drawn
 NAME_LETTERS = 28  # of a name: two columns, or a column and its value
 ROUNDING = 1e-9  # parts that add less than this share of the largest add nothing
@@ -545,8 +546,8 @@ class PairDisplay(Display):
             dots = {"marker": marker, "markersize": size, "alpha": 0.4, "linestyle": "none"}
             ax.plot(here, values, color=style["color"], **dots)
         if levels:
-            slanted = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
-            ax.set_xticks(x, [plain(str(v), LETTERS) for v in self.x], **slanted)
+            letters = max(5, LETTERS_OF_AXIS // len(x))
+            ax.set_xticks(x, [plain(str(v), letters) for v in self.x], fontsize="small")
         self._finish(ax, self.target, legend=True)
 
     def _finish(self, ax: Any, y_label: str, legend: bool = False) -> None:
