@@ -22,7 +22,7 @@ from quadlin.solve.lowrank.observations import row_hash
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.types import Options, finished
 from quadlin.solve.pairs.pair_fit import PairFit
-from quadlin.solve.pairs.pair_regression import HIERARCHIES, MOST_FEATURES
+from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_search import PairSearch
 from quadlin.solve.pairs.pair_sparse import sparse_search
 from quadlin.solve.pairs.pair_sums import residual_squares
@@ -51,7 +51,6 @@ class PairSetting:
     source: Source
     groups: Sequence[np.ndarray]
     make_units: UnitsMaker
-    hierarchy: str | None
     excluded: np.ndarray | None = None  # (d, d), products that may not be taken
 
     def validated(
@@ -95,7 +94,7 @@ class PairSetting:
         """Return the search on some rows, beside the linear model; `fit` is to be tested there."""
         units = self.make_units(surveyed.features, surveyed.target)
         self._refuse(units, surveyed, which)
-        limits: dict[str, Any] = {"hierarchy": self.hierarchy, "fields": self.groups}
+        limits: dict[str, Any] = {"fields": self.groups}
         if self.source.width <= MOST_FEATURES:
             return PairSearch(rows, units, excluded=self.excluded, **limits)
         if self.excluded is not None:
@@ -155,7 +154,6 @@ def find_pairs(
     y: Any = None,
     sample_weight: Any = None,
     *,
-    hierarchy: str | None = None,
     max_pairs: int | str = "auto",
     fields: Any = "auto",
     squares: bool = True,
@@ -185,9 +183,6 @@ def find_pairs(
         its own.
     sample_weight : array, column name or None
         Weights, which count as repetitions of rows.
-    hierarchy : None, "weak" or "strong"
-        Whether one feature ("weak") or both features ("strong") of a pair must have a linear
-        effect, \|t\| > 2 in the linear model.
     max_pairs : int or "auto"
         Maximum number of pairs; "auto" is one per ten residual degrees of freedom, from 1 to 32.
     fields : "auto", None or list of lists
@@ -259,14 +254,14 @@ def find_pairs(
     >>> [(pair.first, pair.second, round(pair.coefficient)) for pair in report.pairs]
     [('x3', 'x7', 2)]
     """
-    _check_options(hierarchy, max_pairs, test_on, cv, stability)
+    _check_options(max_pairs, test_on, cv, stability)
     source = _opened(X, y, sample_weight, missing)
     rows = Rows(engine_for(source, engine))
     groups = _groups(fields, source, rows)
     diagonal = "auto" if squares else "zero"
     make_units = UnitsMaker(diagonal, True, source.dtype, source.names, groups)
     excluded = excluded_among(exclude, source)
-    setting = PairSetting(source, groups, make_units, hierarchy, excluded)
+    setting = PairSetting(source, groups, make_units, excluded)
     surveyed = rows.reduce(survey)
     most = None if max_pairs == "auto" else int(max_pairs)
     if test_on is None:
@@ -290,29 +285,21 @@ def find_pairs(
     return report_of(source.names, search, fit, surveyed.tally.counting, tested)
 
 
-def _check_options(hierarchy: Any, max_pairs: Any, test_on: Any, cv: Any, stability: Any) -> None:
-    """Refuse options that make no sense, saying what would."""
-    words = {"hierarchy": (hierarchy, (None, *HIERARCHIES)), "test_on": (test_on, (None, "half"))}
-    for name, (value, allowed) in words.items():
-        if value not in allowed:
+def _check_options(max_pairs: Any, test_on: Any, cv: Any, stability: Any) -> None:
+    """Raise an error for options that make no sense, saying what would."""
+    if test_on not in (None, "half"):
+        raise ValueError(f"test_on={test_on!r} must be None or 'half'.")
+    for name, value, least in (("cv", cv, 2), ("stability", stability, 1)):
+        if value is not None and not (_is_whole(value, least) and test_on is None):
             raise ValueError(
-                "{option} is not one of {allowed}.".format(
-                    option=f"{name}={value!r}", allowed=", ".join(map(repr, allowed))
-                )
+                f"{name}={value!r} must be None or a whole number ≥ {least}, without `test_on`."
             )
-    folds = isinstance(cv, Integral) and not isinstance(cv, bool) and int(cv) >= 2
-    if cv is not None and not (folds and test_on is None):
-        raise ValueError(f"cv={cv!r} must be None or a whole number ≥ 2, without `test_on`.")
-    times = (
-        isinstance(stability, Integral) and not isinstance(stability, bool) and int(stability) >= 1
-    )
-    if stability is not None and not (times and test_on is None):
-        raise ValueError(
-            f"stability={stability!r} must be None or a whole number ≥ 1, without `test_on`."
-        )
-    whole = isinstance(max_pairs, Integral) and not isinstance(max_pairs, bool)
-    if max_pairs != "auto" and not (whole and max_pairs >= 0):
+    if max_pairs != "auto" and not _is_whole(max_pairs, 0):
         raise ValueError(f'max_pairs={max_pairs!r} must be a whole number ≥ 0, or "auto".')
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def _opened(X: Any, y: Any, weight: Any, missing: str | None) -> Source:
