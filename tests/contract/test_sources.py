@@ -521,23 +521,7 @@ def test_an_iterator_may_use_its_arrays_again():
     np.testing.assert_array_equal(got[1], y)
 
 
-# Faults that are known.
-
-
-@pytest.mark.parametrize(
-    "first_chunk_is_new",
-    [
-        False,
-        pytest.param(
-            True,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="Unseen.all_new is decided per chunk, so a Source whose first chunk holds "
-                "only new levels warns falsely (issue 32)",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("first_chunk_is_new", [False, True])
 def test_where_the_new_levels_of_a_source_stand_does_not_change_the_warning(first_chunk_is_new):
     table = frame()
     model = clone(MODEL).fit(table[FEATURES], table["price"])
@@ -572,11 +556,6 @@ class _Closable:
         self.is_open = False
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="open_iterator calls the user's function twice and never closes the second iterator "
-    "(issue 32)",
-)
 def test_iterators_that_a_function_has_opened_are_closed():
     made = []
     source = open_source(lambda: _Closable(made))

@@ -27,7 +27,6 @@ from scipy.sparse import eye_array, issparse
 from quadlin.core.arrays import to_numpy
 from quadlin.data.columns.columns import values_of
 from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.label_sets import LabelSets, labels_of
 from quadlin.data.columns.level_codes import MISSING_MARK, UNSEEN, level_codes
 from quadlin.data.columns.names import position_of, shortened
 from quadlin.solve.fits.fit_state import FitState
@@ -39,29 +38,23 @@ MEAN = "the mean of the fitted rows"
 
 
 class WholeColumn(NamedTuple):
-    """A column as it was given: one feature, or the levels of a text column or one-hot group.
-
-    Of a column of lists, such as the genres "drama|war" of a film, the levels are the labels.
-    """
+    """A column as it was given: one feature, or the levels of a text column or one-hot group."""
 
     name: str
     features: np.ndarray  # positions
     levels: tuple[str, ...] | None  # None for a column of numbers
-    separator: str | None = None  # of the labels of a cell; None where a row has one level
 
     def values_of(self, value: Any) -> np.ndarray:
-        """Return the features of a value of the column: a number, a level, or a list of labels."""
+        """Return the features of a value of the column: a number or a level."""
         if value is ZERO:
             return np.zeros(len(self.features))
         if self.levels is not None:
-            lists = None if self.separator is None else labels_of(value, self.separator)
-            chosen = [str(value)] if lists is None else lists
-            if unknown := [level for level in chosen if level not in self.levels]:
+            if str(value) not in self.levels:
                 raise ValueError(
-                    f"{unknown[0]!r} is not a level of {self.name!r}. Its levels are "
+                    f"{str(value)!r} is not a level of {self.name!r}. Its levels are "
                     f"{shortened(self.levels)}."
                 )
-            return np.isin(np.array(self.levels, dtype=object), chosen).astype(float)
+            return np.array([float(level == str(value)) for level in self.levels])
         try:
             return np.array([float(value)])
         except (TypeError, ValueError):
@@ -105,8 +98,7 @@ def whole_columns(
     if encoder is not None:
         for name, features in encoder.text.items():
             labels = tuple(str(names[j])[len(name) + 1 :] for j in features)
-            separator = encoder.separators.get(name)
-            columns.append(WholeColumn(name, np.asarray(features), labels, separator))
+            columns.append(WholeColumn(name, np.asarray(features), labels))
     else:
         taken = {column.name for column in columns}
         columns += [
@@ -130,8 +122,6 @@ def _group(names: list[str], field: np.ndarray, taken: set[str]) -> WholeColumn:
 def column_values(X: Any, column: WholeColumn) -> np.ndarray:
     """Return the numbers of a column, or the positions of its levels (negative for others).
 
-    Of a column of lists these are the positions of all labels of a row, filled up with −1.
-
     Parameters
     ----------
     X : frame, array or sparse matrix
@@ -141,7 +131,7 @@ def column_values(X: Any, column: WholeColumn) -> np.ndarray:
 
     Returns
     -------
-    array (n_rows,), of a column of lists (n_rows, most labels of a row)
+    array (n_rows,)
 
     Examples
     --------
@@ -157,8 +147,6 @@ def column_values(X: Any, column: WholeColumn) -> np.ndarray:
             values = table.get_column(names[column.name])
             if column.levels is None:
                 return np.asarray(values.to_numpy(), dtype=float)
-            if column.separator is not None:
-                return LabelSets(column.levels, column.separator).codes(values_of(values))[0]
             place = {level: i for i, level in enumerate(column.levels)}
             return level_codes(values_of(values), place)
         X = table.to_numpy()
@@ -166,22 +154,12 @@ def column_values(X: Any, column: WholeColumn) -> np.ndarray:
     part = part.toarray() if issparse(part) else to_numpy(part)
     if column.levels is None:
         return np.asarray(part[:, 0], dtype=float)
-    if column.separator is not None:
-        codes = np.where(part > 0, np.arange(part.shape[1]), UNSEEN)
-        return -np.sort(-codes, axis=1)[:, : int(np.sum(codes >= 0, axis=1).max(initial=0))]
     return np.where((part > MISSING_MARK).any(axis=1), part.argmax(axis=1), UNSEEN)
 
 
 def value_pairs(X: Any, first: WholeColumn, second: WholeColumn) -> np.ndarray:
-    """Return the values of two columns in each row (n, 2); a row of several labels has several."""
-    x, y = (column_values(X, column) for column in (first, second))
-    x, y = (values.reshape(len(values), -1) for values in (x, y))
-    pairs = [
-        np.stack([x[:, a], y[:, b]], axis=1) for a in range(x.shape[1]) for b in range(y.shape[1])
-    ]
-    together = np.concatenate([np.empty((0, 2)), *pairs])
-    lists = [column.separator is not None for column in (first, second)]
-    return together[~(lists & (together < 0)).any(axis=1)]
+    """Return the values of two columns in each row (n, 2)."""
+    return np.column_stack([column_values(X, column) for column in (first, second)])
 
 
 @dataclass(frozen=True)
@@ -228,8 +206,6 @@ class Decomposition:
             w[c] -= 2 * within
             constant -= float(nu[c] @ within)
             squares[number] = np.sum(free[c] * m[c] * scale[c] * nu[c])  # Σ share · M_ll
-            if column.separator is not None:  # the mean for independent labels
-                squares[number] += (nu[c] @ U[c]) ** 2 @ s - np.sum(m[c] * nu[c] ** 2)
         origin = Reference(np.zeros(len(w)), squares, MEAN)
         low, high = state.features.low, state.features.high
         if low is None or high is None:  # in a model of an old file
@@ -354,12 +330,7 @@ class Decomposition:
         return np.asarray(products**2 @ self.s - squares @ ((1 - self.free) * self.m)[c])
 
     def level_effects(self, number: int) -> np.ndarray:
-        """Return what each level of a field adds alone; each label, beside the others' mean."""
-        c = self.columns[number].features
-        if self.columns[number].separator is not None:
-            nu, D, U = (self.mean * self.scale + self.rest)[c], self.scale[c], self.U[c]
-            beside = 2 * (U @ (self.s * (nu @ U)) - self.m[c] * nu)
-            return np.asarray(D * (self.slope[c] + beside + (self.free * self.m)[c] * D))
+        """Return what each level of a field adds alone."""
         return self.along(number, eye_array(len(self.columns[number].features), format="csr"))[0]
 
 

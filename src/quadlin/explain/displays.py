@@ -706,8 +706,6 @@ class ContributionDisplay(Display):
 
 def _value(row: Any, column: Any) -> str:
     value = column_values(row, column)[0]
-    if column.separator is not None:
-        return column.separator.join(column.levels[int(i)] for i in value if i >= 0) or "none"
     if column.levels is None:
         return f"{value:.4g}" if np.isfinite(value) else "missing"
     if value >= 0:

@@ -51,9 +51,7 @@ class Effects:
     pairs : list of Effect
         Each pair of columns, strongest first.
     levels : list of LevelEffect
-        What each level of the text columns adds alone, measured from the reference. Of a column
-        of lists (`multi_hot`), what each label adds to rows without it, with the others at their
-        means.
+        What each level of the text columns adds alone, measured from the reference.
     reference : str
         Where contributions are measured from, in words.
     rows : str
@@ -205,13 +203,6 @@ def independent_strengths(model: Decomposition, state: FitState) -> tuple[np.nda
         if column.levels is None:
             alone[number] = np.sqrt(max(0.0, float(variance[c[0]]) * varies[c[0]]))
             K[number] = np.outer(model.U[c[0]], model.U[c[0]]) * varies[c[0]]
-            continue
-        if column.separator is not None:
-            varying = c[varies[c]]
-            effect, U = model.level_effects(number)[varies[c]], model.U[varying]
-            K[number] = U.T @ U
-            within = np.sum(((U * model.s) @ U.T) ** 2) - np.sum(model.m[varying] ** 2)
-            alone[number] = np.sqrt(np.sum((effect / model.scale[varying]) ** 2) + 2 * within)
             continue
         effect, p = model.level_effects(number), share[c]
         alone[number] = np.sqrt(max(0.0, p @ effect**2 - (p @ effect) ** 2))

@@ -18,7 +18,6 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import warn
 from quadlin.core.version import __version__
 from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.label_sets import LabelSets
 from quadlin.data.sources.csv_text import Dialect
 from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV, shared_params
 from quadlin.estimators.labels.classifier import SecondOrderClassifier
@@ -64,7 +63,6 @@ class ColumnsRecord:
     names: tuple[str, ...] | None  # feature_names_in_
     levels: tuple[tuple[str, ...] | None, ...] | None  # of each column, None for numbers
     inputs: tuple[str, ...]  # the names of columns with levels
-    separators: tuple[str | None, ...]  # of columns of lists
     kinds: tuple[str | None, ...]  # dtypes of levels, None for text; () where all are
     dtype: str
     fill: tuple[float, ...] | None  # what stands for missing numbers
@@ -78,13 +76,11 @@ class ColumnsRecord:
         names, encoder, csv = columns.names_in, columns.encoder, columns.csv.declared
         levels: Any = None if encoder is None else [v and tuple(v) for v in encoder.levels]
         inputs = () if encoder is None else tuple(encoder.input_names)
-        lists = {} if encoder is None else encoder.separators
         return cls(
             n_features_in=int(columns.n_features_in),
             names=None if names is None else tuple(map(str, names)),
             levels=levels,
             inputs=inputs,
-            separators=tuple(lists.get(name) for name in inputs),
             kinds=() if encoder is None else encoder.kinds,
             dtype="float64" if encoder is None else encoder.dtype.name,
             fill=None if columns.fill_list is None else tuple(columns.fill_list),
@@ -98,17 +94,12 @@ class ColumnsRecord:
         encoder = None
         if self.levels is not None:
             require(_distinct(self.inputs), "the columns of the table")
-            each = tuple(zip(self.levels, self.separators, self.inputs, strict=True))
+            require(len(self.levels) == len(self.inputs), "the levels")
             levels: Any = tuple(
-                None
-                if labels is None
-                else {label: i for i, label in enumerate(labels)}
-                if separator is None
-                else LabelSets(labels, separator)
-                for labels, separator, _ in each
+                None if labels is None else {label: i for i, label in enumerate(labels)}
+                for labels in self.levels
             )
-            require(all(labels is None or _distinct(labels) for labels, *_ in each), "the levels")
-            require(all(s is None or s for s in self.separators), "the separators")
+            require(all(each is None or _distinct(each) for each in self.levels), "the levels")
             require(len(self.kinds) in (0, len(self.inputs)), "the dtypes of levels")
             encoder = TableEncoder(self.inputs, levels, np.dtype(self.dtype), self.kinds)
             require(_distinct(encoder.names) and len(encoder.names), "the names of the features")

@@ -233,12 +233,6 @@ def _columns(
         raise ValueError(
             f"The column name {bad[0]!r} has a special meaning in the graph. Rename the column."
         )
-    if encoder.separators:
-        name = next(iter(encoder.separators))
-        raise ValueError(
-            f"Column {name!r} lists several labels per cell, which the graph cannot split. Give "
-            "the labels as 0/1 columns, fit again and export that model."
-        )
     numbers, places, codes, start = list[str](), list[int](), list[tuple[str, np.ndarray]](), 0
     for name, levels in zip(encoder.input_names, encoder.levels, strict=True):
         if levels is None:

@@ -1,4 +1,4 @@
-"""Columns and their values: names, text, levels, one-hot fields, ids, lists of labels, errors.
+"""Columns and their values: names, text, levels, one-hot fields, ids, errors.
 
 Imports `core`.
 Gives the rooms of `data` and the estimators the encoder of text columns and the search for fields.

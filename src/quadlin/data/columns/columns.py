@@ -15,12 +15,6 @@ from quadlin.data.columns.errors import ColumnError
 
 Values = nw.Series[Any] | np.ndarray  # text of a frame, or numbers and Python's objects
 TEXT = (nw.String, nw.Categorical, nw.Enum)
-# Markers of missing values, in addition to those of Arrow: NA, N/A, null, NaN, an empty cell.
-MARKERS = (
-    *("?", "??", "-", "--", "---", ".", "..", "*", "na", "Na", "n.a.", "none", "None", "NONE"),
-    *("Null", "nil", "NIL", "missing", "Missing", "#VALUE!", "#DIV/0!", "#REF!", "#NUM!"),
-    *("N.A.", "unknown", "Unknown", "UNKNOWN"),
-)
 TIMES = (nw.Date, nw.Datetime, nw.Duration, nw.Time)
 DATES_AS_NUMBERS = (
     "Turn them into numbers, such as the days since a start, the month or the weekday"
@@ -65,46 +59,22 @@ def dates_in(what: str, dtype: str) -> str:
     )
 
 
-def refused_dates(name: Any, reason: str) -> ColumnError:
-    """Return an error about a column of dates, with advice."""
-    message = (
-        f"{reason.removesuffix('.')}, or {drop_it(name)}. If each date is a "
-        f"category, give categorical_features={([str(name)])!r}."
-    )
-    return ColumnError(str(name), message)
-
-
-def drop_it(name: Any) -> str:
-    """Return the advice to leave a column out."""
-    return "drop the column"
-
-
-def as_codes(name: Any) -> str:
-    """Return the advice to treat a column as categorical, which only `fit` can do."""
-    option = f"categorical_features={[str(name)]!r}"
-    return f"give {option}"
-
-
 def identifier_advice(name: Any, levels: int, rows: int, once: bool) -> str:
     """Return a message that a text column has too many levels, perhaps a new one in every row."""
+    little = "nothing from levels that occur once" if once else "little from levels so rare"
     return (
-        "Column {name!r} has {levels} levels in {rows} rows and looks like an "
-        "identifier: the model learns {little}. {else_}{drop}."
-    ).format(
-        name=str(name),
-        levels=levels,
-        rows=rows,
-        little=(
-            f"{'nothing' if once else 'little'} from levels that occur once"
-            + ("" if once else " or twice")
-        ),
-        else_="To use the other columns, " if once else "Merge its rare levels, or ",
-        drop=drop_it(name),
+        f"Column {str(name)!r} has {levels} levels in {rows} rows and looks like an identifier: "
+        f"the model learns {little}. Drop the column, or merge its levels."
     )
 
 
 def _column_of_dates(name: Any, dtype: Any) -> ColumnError:
-    return refused_dates(name, dates_in(f"Column {name!r}", str(dtype)))
+    reason = dates_in(f"Column {name!r}", str(dtype)).removesuffix(".")
+    message = (
+        f"{reason}, or drop the column. If each date is a category, give "
+        f"categorical_features={[str(name)]!r}."
+    )
+    return ColumnError(str(name), message)
 
 
 def number_dtype(kinds: Iterable[Any]) -> np.dtype:
@@ -126,20 +96,11 @@ def is_text(column: nw.Series[Any]) -> bool:
             return False
     if dtype in TIMES:
         raise _column_of_dates(column.name, dtype)
-    if dtype == nw.List or (dtype == nw.Object and types & {list, tuple, set, frozenset}):
-        raise ColumnError(
-            str(column.name),
-            (
-                f"Column {str(column.name)!r} has dtype {dtype!s} and holds lists. If "
-                f"they list labels, give multi_hot={([str(column.name)])!r}, so that each "
-                "becomes a 0/1 column. Otherwise drop the column, or turn it into "
-                "numbers or strings."
-            ),
-        )
     raise ColumnError(
         str(column.name),
         f"Column {column.name!r} has dtype {dtype} and holds neither only numbers nor only text. "
-        "Drop it, or turn it into numbers (dates into days since a start) or into strings.",
+        "Drop it, or turn it into numbers (dates into days since a start, lists of labels into 0/1 "
+        "columns) or into strings.",
     )
 
 

@@ -22,8 +22,14 @@ from quadlin.data.columns.columns import (
     refuse_missing_rows,
     values_of,
 )
-from quadlin.data.columns.label_sets import LabelSets, codes_of
-from quadlin.data.columns.level_codes import ABSENT, MISSING_MARK, Levels, Unseen, typed_levels
+from quadlin.data.columns.level_codes import (
+    ABSENT,
+    MISSING_MARK,
+    Levels,
+    Unseen,
+    level_codes,
+    typed_levels,
+)
 from quadlin.data.columns.levels import (
     LevelLearner,
     Where,
@@ -37,8 +43,6 @@ from quadlin.data.columns.names import other_names, shortened
 @dataclass(frozen=True)
 class TableEncoder:
     """Rows of a table as sparse numbers: a text column with L levels becomes L one-hot columns.
-
-    A column whose cells list several labels becomes a 0/1 column per label.
 
     Numbers and booleans stay what they are, unless they are declared as categories. A level that
     `learn` did not see is zero in all columns of its field. So is a missing value without a level
@@ -74,7 +78,6 @@ class TableEncoder:
         rows: Any,
         declared: Collection[Any] = (),
         missing: str = "error",
-        separators: Mapping[Any, str] | None = None,
     ) -> "TableEncoder | None":
         """Learn the levels of categorical columns; return None if all columns hold numbers.
 
@@ -86,8 +89,6 @@ class TableEncoder:
             Columns that are categories whatever they hold; those of an array are x0, x1, …
         missing : {"error", "mean"}
             Whether a missing value is an error or a level of its own.
-        separators : mapping or None
-            Columns whose cells list several labels, and the separator of the labels.
 
         Returns
         -------
@@ -95,15 +96,15 @@ class TableEncoder:
         """
         table = nw.from_native(rows, eager_only=True, pass_through=True)
         if isinstance(table, nw.DataFrame):
-            learner = LevelLearner.of(table, declared, missing, separators)
+            learner = LevelLearner.of(table, declared, missing)
             if learner is None:
                 return None
             learner.add(table)
             return cls.of(learner, lambda name, label: first_row_with(table, name, label))
-        array = array_table(rows, {*declared, *(separators or {})})
+        array = array_table(rows, declared)
         if array is None:
             return None
-        learner = LevelLearner(array.names, array.text, array.dtype, declared, missing, separators)
+        learner = LevelLearner(array.names, array.text, array.dtype, declared, missing)
         learner.rows = len(array)
         for name in array.text:
             learner.see(name, array.column(name))
@@ -145,14 +146,13 @@ class TableEncoder:
         parts = zip(self.columns_of(rows), self.input_names, self.levels, strict=True)
         for values, name, levels in parts:
             absent, n = missing_in(values), len(values)
-            if fill is None and not isinstance(levels, LabelSets):
+            if fill is None:
                 refuse_missing_rows(name, absent)
             if levels is None:
                 columns.append(filled_numbers(values, absent, name, self.dtype, fill or {}))
                 continue
-            codes, n_new, n_missing = codes_of(values, levels)
-            columns.append(codes)
-            unseen.count(name, n_new, n_missing, codes)
+            columns.append(codes := level_codes(values, levels))
+            unseen.count(name, codes)
         return self.joined(columns, n), unseen
 
     def only(self, names: Sequence[str]) -> tuple["TableEncoder", np.ndarray]:
@@ -193,8 +193,7 @@ class TableEncoder:
         Parameters
         ----------
         columns : sequence of arrays (n,)
-            For each input column its numbers, or what `level_codes` returns. For a column of
-            lists: the sorted positions of each row's labels (n, most labels of a row), -1 for none.
+            For each input column its numbers, or what `level_codes` returns.
         n : int
             Number of rows.
 
@@ -208,11 +207,10 @@ class TableEncoder:
                 rows = np.flatnonzero(values)
                 parts.append((rows, first, values[rows]))
                 continue
-            for codes in values.reshape(n, -1).T if n else ():
-                rows = np.flatnonzero(codes >= 0)
-                parts.append((rows, first + codes[rows], 1))
-                if len(absent := np.flatnonzero(codes == ABSENT)):
-                    parts.append((absent, first, MISSING_MARK))
+            rows = np.flatnonzero(values >= 0)
+            parts.append((rows, first + values[rows], 1))
+            if len(absent := np.flatnonzero(values == ABSENT)):
+                parts.append((absent, first, MISSING_MARK))
         return assembled(parts, (n, len(self.names)), self.dtype)
 
     @cached_property
@@ -229,26 +227,16 @@ class TableEncoder:
     @property
     def fields(self) -> tuple[np.ndarray, ...]:
         """Return the output columns of each text column; a row has at most one 1 among them."""
-        return tuple(
-            np.arange(first, first + len(labels))
-            for first, labels in zip(self._first, self.levels, strict=True)
-            if labels is not None and not isinstance(labels, LabelSets)
-        )
+        return tuple(self.text.values())
 
     @property
     def text(self) -> dict[str, np.ndarray]:
-        """Return the output columns of each column that has levels or labels, by its name."""
+        """Return the output columns of each column that has levels, by its name."""
         return {
             name: np.arange(first, first + len(labels))
             for name, first, labels in zip(self.input_names, self._first, self.levels, strict=True)
             if labels is not None
         }
-
-    @property
-    def separators(self) -> dict[str, str]:
-        """Return the separator of each column whose cells list several labels."""
-        pairs = zip(self.input_names, self.levels, strict=True)
-        return {name: each.separator for name, each in pairs if isinstance(each, LabelSets)}
 
     @cached_property
     def _first(self) -> list[int]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from quadlin.data.columns.columns import missing_in
 from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.label_sets import LabelSets, labels_in
 from quadlin.data.columns.level_codes import MISSING_LEVEL, Levels, common_kind, filtered, kind_of
 from quadlin.data.columns.levels import keyed_levels
 
@@ -27,9 +26,7 @@ def with_levels_of(encoder: TableEncoder, rows: Any) -> TableEncoder:
     kinds: list[str | None] = []
     for values, levels in zip(encoder.columns_of(rows), encoder.levels, strict=True):
         kind, new = None, set[str]()
-        if isinstance(levels, LabelSets):
-            new = labels_in(values, levels.separator)[0]
-        elif levels is not None and len(there := filtered(values, ~missing_in(values))):
+        if levels is not None and len(there := filtered(values, ~missing_in(values))):
             kind, new = kind_of(there), {label for _, label in keyed_levels(there)}
         labels.append(new)
         kinds.append(kind)
@@ -60,9 +57,7 @@ def _merged(
         merged.append(common_kind({kind, new_kind}) if new else kind)
         if old is None or not new:
             continue
-        ordered = _ordered(old, new, merged[-1])
-        lists = LabelSets(ordered, old.separator) if isinstance(old, LabelSets) else None
-        levels[-1] = {label: i for i, label in enumerate(ordered)} if lists is None else lists
+        levels[-1] = {label: i for i, label in enumerate(_ordered(old, new, merged[-1]))}
     if all(new is old for new, old in zip(levels, encoder.levels, strict=True)):
         return encoder
     return replace(encoder, levels=tuple(levels), kinds=tuple(merged) if any(merged) else ())

@@ -1,4 +1,4 @@
-"""Values of categorical columns as levels, and numbers and dates that are written as text."""
+"""Values of categorical columns as levels, and the codes of those levels."""
 
 import re
 from collections.abc import Iterable
@@ -18,57 +18,44 @@ UNSEEN, ABSENT = -1, -2  # in place of the number of a level: a new level, and a
 # never seen, whose columns are all zero. Predictions are the same as with a zero.
 MISSING_MARK = 2.0**-126
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*|[-+]?(nan|inf(inity)?)", re.I)
-MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
-DATE = re.compile(
-    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}"  # 2024-06-15
-    r"|\d{1,2}/\d{1,2}/(\d{2}|\d{4})"  # 06/15/2024, 15/6/24
-    r"|\d{1,2}[-.]\d{1,2}[-.]\d{4}"  # 15.06.2024
-    rf"|\d{{1,2}}[- ]({MONTHS})[a-z]*[- ,]+\d{{2,4}}"  # 15 Jun 2024, 15-Jun-24
-    rf"|({MONTHS})[a-z]* \d{{1,2}},? \d{{4}})"  # June 15, 2024
-    r"([T ]\s*\d{1,2}:\d{2}.*)?",
-    re.I,
-)
-# 2023-01, 2023/1, 2023Q1, 2023-W05
-PERIOD = re.compile(r"\d{4}[-/](0?[1-9]|1[0-2])|\d{4}[- ]?(Q[1-4]|W\d{2})", re.I)
 
 
 class Unseen(dict[str, int]):
-    """Number of rows with an unknown level, by column; `missing` counts rows without a value.
-
-    `lists` are the columns of lists of labels among them; `all_new` are the columns of a table in
-    which no level or label is known.
-    """
+    """Number of rows with an unknown level, by column; `missing` counts rows without a value."""
 
     def __init__(self) -> None:
         super().__init__()
         self.missing: dict[str, int] = {}
-        self.lists: set[str] = set()
-        self.all_new: set[str] = set()
+        self.known: set[str] = set()  # columns in which some level was known
 
     def __bool__(self) -> bool:
         return len(self) > 0 or len(self.missing) > 0
 
-    def count(self, name: str, new: int, missing: int, codes: np.ndarray | None = None) -> None:
-        """Add the rows of a column; its codes have two axes if its cells are lists."""
-        if new and codes is not None and codes.ndim == 2:
-            self.lists.add(name)
-        if new and codes is not None and len(codes) > 1 and not (codes >= 0).any():
-            self.all_new.add(name)
-        for counts, more in ((self, new), (self.missing, missing)):
-            if more:
+    @property
+    def all_new(self) -> list[str]:
+        """Return the columns of several unknown levels, none of whose rows has a known one."""
+        return sorted(name for name, count in self.items() if count > 1 and name not in self.known)
+
+    def count(self, name: str, codes: np.ndarray) -> None:
+        """Add the rows of a column."""
+        for counts, mark in ((self, UNSEEN), (self.missing, ABSENT)):
+            if more := int(np.sum(codes == mark)):
                 counts[name] = counts.get(name, 0) + more
+        if np.any(codes >= 0):
+            self.known.add(name)
 
     def add(self, other: "Unseen") -> None:
         """Add the counts of other rows."""
-        for name in {**other, **other.missing}:
-            self.count(name, other.get(name, 0), other.missing.get(name, 0))
-        self.lists |= other.lists
+        for counts, more in ((self, other), (self.missing, other.missing)):
+            for name, count in more.items():
+                counts[name] = counts.get(name, 0) + count
+        self.known |= other.known
 
     def clear(self) -> None:
         """Reset all counts to zero."""
         super().clear()
         self.missing.clear()
-        self.lists.clear()
+        self.known.clear()
 
 
 def label_of(value: Any) -> str:
@@ -163,30 +150,3 @@ def level_codes(values: Values, levels: Levels) -> np.ndarray:
     numbers = [levels.get(label, UNSEEN) for label in labels]
     # A join by the library of the frame: 0.1 to 0.8 s for 10⁶ rows and 10⁵ levels.
     return np.asarray(column.replace_strict(labels, numbers, return_dtype=nw.Int64()).to_numpy())
-
-
-MINUS = r"[\u2212\u2013]"  # typographic minus signs
-AMOUNT = rf"([-+]|{MINUS})?\s*(\d{{1,3}}([ ,.'’]\d{{3}})+|\d+)?([.,]\d+)?"
-CURRENCY = r"([$€£¥₹]|USD|EUR|GBP|CHF|JPY)"
-PLAIN = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-# $1,200.50, -€3, 12 EUR, 7.5%, (300) for −300 as in accounting; each has a digit.
-MARKED = re.compile(
-    rf"(?=.*\d)([-+(]?\s*{CURRENCY}\s*{AMOUNT}\)?|{AMOUNT}\s*({CURRENCY}|%)|\({AMOUNT}\)|{MINUS}{AMOUNT})"
-)
-WITH_UNIT = re.compile(rf"(?=.*\d){AMOUNT} ?(?P<unit>[^\W\d_]{{1,3}})")  # 12.5 kg
-MANY = 20  # amounts with a unit: fewer may be sizes, such as 500 ml, which are categories
-
-
-def written_numbers(labels: Iterable[str]) -> str | None:
-    """Return an example if all labels are numbers and some have a currency, a unit or the like.
-
-    A unit is a word after the number; it must be the same in all of many labels.
-    """
-    labels = [label.strip() for label in labels]
-    odd = [label for label in labels if not PLAIN.fullmatch(label)]
-    if odd and all(MARKED.fullmatch(label) for label in odd):
-        return odd[0]
-    units = {match["unit"] if (match := WITH_UNIT.fullmatch(label)) else None for label in odd}
-    if len(units) == 1 and None not in units and len(odd) == len(labels) > MANY:
-        return odd[0]
-    return None

@@ -8,11 +8,15 @@ import narwhals as nw
 
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.columns.names import shortened
-from quadlin.data.sources import csv_text
 from quadlin.data.sources.arrow_batches import ADVICE, BatchFeed, arrow, selected, without_index
-from quadlin.data.sources.csv_cells import converted
-from quadlin.data.sources.csv_preview import look_at_csv
-from quadlin.data.sources.csv_text import Dialect, csv_error, csv_types, open_csv
+from quadlin.data.sources.csv_text import (
+    CSV_BLOCK,
+    Dialect,
+    csv_error,
+    csv_schema,
+    in_utf8,
+    open_csv,
+)
 
 
 def open_stream(
@@ -20,14 +24,13 @@ def open_stream(
 ) -> tuple[nw.DataFrame[Any], BatchFeed]:
     """Read an open binary file that holds CSV or an Arrow stream, once."""
     pa, what = arrow(), f"the {format} stream"
-    commas: dict[str, str] = {}
     opened: Any  # columns → batches
     with explained(f"The {format} stream", ADVICE[format]):
         if format == "arrow":
             batches = pa.ipc.open_stream(handle)
             schema, opened = batches.schema, lambda columns: batches
         else:
-            schema, opened, commas = _previewed(handle, what, text, dialect)
+            schema, opened = _open_text(handle, what, text, dialect)
         names = schema.names
     if len(set(names)) < len(names):
         raise SourceError(
@@ -51,37 +54,33 @@ def open_stream(
                     raise
                 raise SourceError(csv_error(error, what, names, dialect)) from None
 
-    title, key = f"{format} stream", (str(schema), dialect)
-    feed = BatchFeed(walk, tuple(schema.names), title, key, again=False, commas=commas)
+    feed = BatchFeed(
+        walk, tuple(schema.names), f"{format} stream", (str(schema), dialect), again=False
+    )
     return nw.from_native(schema.empty_table(), eager_only=True), feed
 
 
-def _previewed(handle: Any, what: str, text: Sequence[Any], dialect: Dialect) -> Any:
-    """Return the schema of CSV text, a function that opens columns, and columns with odd commas."""
+def _open_text(handle: Any, what: str, text: Sequence[Any], dialect: Dialect) -> Any:
+    """Return the schema of CSV text, and a function that opens columns."""
     pa, stream = arrow(), handle
     if dialect.encoding != "utf8":
-        stream = csv_text.in_utf8(pa.PythonFile(handle, "r"), dialect)
+        stream = in_utf8(pa.PythonFile(handle, "r"), dialect)
     head = _head(stream)
-    if dialect.encoding == "utf8":
-        csv_text.refuse_other(head, what)
-    dialect = dialect.seen_in(head[: csv_text.HEAD])
     lines = head[: head.rfind(b"\n") + 1] or head
-    look = look_at_csv(lambda d: open_csv(BytesIO(lines), d, None, None, what), what, dialect, text)
-    schema, types = csv_types(look.schema, look.dialect.grouped)
+    schema, types = csv_schema(open_csv(BytesIO(lines), head, dialect, None, None, what), text)
 
     def opened(columns: Sequence[Any]) -> Any:
         replay = pa.PythonFile(_Replay(head, stream), "r")
-        batches = open_csv(replay, look.dialect, columns, types, what)
-        return converted(batches, look.dialect, what)
+        return open_csv(replay, head, dialect, columns, types, what)
 
-    return schema, opened, look.commas
+    return schema, opened
 
 
 def _head(handle: Any) -> bytes:
     """Read the first block of a stream, which may arrive in small parts."""
     head = b""
-    while len(head) < csv_text.CSV_BLOCK:
-        data = handle.read(csv_text.CSV_BLOCK - len(head))
+    while len(head) < CSV_BLOCK:
+        data = handle.read(CSV_BLOCK - len(head))
         if isinstance(data, str):
             raise SourceError('The stream is in text mode. Open it in binary mode ("rb").')
         if not data:

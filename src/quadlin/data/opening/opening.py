@@ -8,7 +8,6 @@ import numpy as np
 
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError
-from quadlin.data.columns.label_sets import separators_of
 from quadlin.data.opening.openers import open_rows
 from quadlin.data.sources.csv_text import Dialect
 from quadlin.data.sources.means import array_means
@@ -25,7 +24,6 @@ def open_source(
     columns: Sequence[Any] | None = None,
     exclude: Sequence[Any] = (),
     categorical_features: Sequence[Any] = (),
-    multi_hot: Sequence[Any] | Mapping[Any, str] = (),
     missing: str | None = None,
     chunk_rows: int | None = None,
     format: str | None = None,
@@ -36,7 +34,6 @@ def open_source(
     zero_based: bool | str = "auto",
     delimiter: str | None = None,
     decimal: str | None = None,
-    thousands: str | None = None,
     encoding: str | None = None,
     header: bool | None = None,
     na: Sequence[str] | None = None,
@@ -65,10 +62,6 @@ def open_source(
     categorical_features : sequence of names
         Columns whose values are categories, such as ids and codes, even if they are numbers: each
         value becomes a level. Text columns need not be named.
-    multi_hot : sequence of names, or mapping of names to separators
-        Columns whose cells list several labels, such as the genres "drama|war": each label becomes
-        a 0/1 column. The labels are separated by "|", unless a mapping gives other separators. An
-        empty cell has no labels.
     missing : {"error", "drop", "mean"} or None
         How missing values are handled. "error": an error says where they are. "drop": rows with
         missing values are dropped. "mean": missing numbers are replaced by the mean of their
@@ -93,19 +86,15 @@ def open_source(
         The column separator of CSV. If None, a comma, or the semicolon, tab or bar of a header
         without commas.
     decimal : {".", ","} or None
-        The decimal point of CSV. If None, a point, and columns of numbers with commas are refused.
-    thousands : {",", ".", " ", "'", "_"} or None
-        The thousands separator of numbers in CSV, as in 71,742. With "." the decimal point is a
-        comma unless `decimal` is given. If None, such numbers are refused.
+        The decimal point of CSV. If None, a point.
     encoding : str or None
         The encoding of CSV, such as "latin1". If None, UTF-8.
     header : bool or None
         Whether the first row of CSV contains the names of the columns; if False, they are called
-        x0, x1, … None means True, except that a first row which looks like data is refused.
+        x0, x1, … None means True.
     na : sequence of str or None
         Values of CSV that are missing, in addition to empty cells, NA, N/A, null and NaN. If None,
-        "?" anywhere, and marks such as "-", "." or "none" in columns that are otherwise numeric,
-        with a warning. An empty list adds none.
+        "?". An empty list adds none.
     keep : sequence of names
         Columns, such as identifiers, that each chunk passes on as the frame `kept_columns`. They
         are features only if `columns` names them. Those of CSV are text.
@@ -150,7 +139,7 @@ def open_source(
     if fill is not None and missing == "mean":
         means = {str(name): float(value) for name, value in fill.items()}
     label_names = None if labels in (None, "learn", "auto") else tuple(map(str, labels))
-    dialect = Dialect.of(delimiter, decimal, encoding, header, na, thousands)
+    dialect = Dialect.of(delimiter, decimal, encoding, header, na)
     options = OpenOptions(
         target,
         weight,
@@ -161,7 +150,6 @@ def open_source(
         means,
         _names(keep),
         _names(categorical_features) if encoder is None else (),
-        separators_of(multi_hot) if encoder is None else {},
         _names(exclude) if encoder is None else (),
         label_names or labels,
         format,

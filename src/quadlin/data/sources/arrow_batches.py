@@ -1,8 +1,8 @@
 """Arrow batches: from datasets, and from everything else that pyarrow reads."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
@@ -15,13 +15,10 @@ from quadlin.data.sources.files import File
 BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32
 BUFFER = 1 << 16  # bytes of each column read at once; whole column chunks would fill the memory
 INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives to an index without one
-DIALECT = {"delimiter": "`delimiter`", "encoding": "`encoding`"}
 ADVICE = {
     "parquet": "Is it a complete Parquet file? Write it again.",
-    "csv": "Check that line, the separator ({delimiter}) and the {encoding}.".format(**DIALECT),
-    "tsv": "Check that line, the separator (a tab, or {delimiter}) and the {encoding}.".format(
-        **DIALECT
-    ),
+    "csv": "Check that line, the separator (`delimiter`) and the `encoding`.",
+    "tsv": "Check that line, the separator (a tab, or `delimiter`) and the `encoding`.",
     "arrow": "Is it a complete Arrow (Feather version 2) file? Write it again.",
 }
 
@@ -45,7 +42,6 @@ class BatchFeed(Feed):
     title: str
     key: Any
     again: bool = True
-    commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", and what to do
     ahead = True
 
     def pieces(self, rows: int) -> Iterator[Piece]:

@@ -1,23 +1,22 @@
-"""CSV text: its separators, the notation of its numbers, its encoding and its types."""
+"""CSV text, read by pyarrow with explicit options; errors name the cell and the option."""
 
 import csv
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
-from quadlin.data.columns.columns import as_codes
 from quadlin.data.columns.errors import SourceError, first_line
 from quadlin.data.sources.arrow_batches import ADVICE, arrow
-from quadlin.data.sources.csv_cells import checked_signs
 
-CSV_BLOCK = 1 << 23  # bytes; the columns' types are guessed from the first block
-HEAD = 1 << 16  # bytes that show what a file is
+CSV_BLOCK = 1 << 23  # bytes; the columns' types are those of the first block
+HEAD = 1 << 16  # bytes that hold the header
 LONGEST_MARK = 20  # letters of a word that may mark a missing value
 SEPARATORS = (";", "\t", "|")  # in addition to the comma
+MISSING = ("?",)  # in addition to those of Arrow: an empty cell, NA, N/A, null, NaN and the like
 # What a model remembers; not the encoding, since UTF-8 read as Latin-1 is garbled without an error.
-REMEMBERED = ("delimiter", "decimal", "thousands", "header", "na")
+REMEMBERED = ("delimiter", "decimal", "header", "na")
 UTF16 = 'is not UTF-8 but UTF-16. Give encoding="utf-16"'
 NO_CSV = {
     b"\x1f\x8b": "is compressed with gzip. Decompress it (zcat), or rename it to end in .csv.gz",
@@ -26,22 +25,21 @@ NO_CSV = {
     b"\xff\xfe": UTF16,
     b"\xfe\xff": UTF16,
 }
+ENCODINGS = (
+    'Give encoding="latin1" if it is Western text from an older program, or '
+    "another encoding; or convert it with iconv -f latin1 -t utf8."
+)
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a CSV text is written."""
+    """How a CSV text is written; None is the default."""
 
-    delimiter: str | None = None  # None: the one in the header
-    decimal: str | None = None  # None: a point, and columns of numbers with commas are refused
-    thousands: str | None = None  # the thousands separator of numbers
+    delimiter: str | None = None  # a comma, or the one of a header without commas
+    decimal: str | None = None  # a point
     encoding: str = "utf8"
-    header: bool | None = None  # None: there is one, and one that looks like data is refused
-    na: tuple[str, ...] | None = None  # in addition to the usual; None: those of the first block
-    names: tuple[str, ...] | None = None  # of the columns, if the header does not give them
-    blank_lines: int = 0  # before the header
-    padded: tuple[str, ...] = ()  # missing values of the first block, with their spaces
-    grouped: tuple[str, ...] = ()  # columns of numbers that may have thousands separators
+    header: bool | None = None  # the first row holds the names
+    na: tuple[str, ...] | None = None  # "?"
 
     @classmethod
     def of(
@@ -51,7 +49,6 @@ class Dialect:
         encoding: Any = None,
         header: Any = None,
         na: Any = None,
-        thousands: Any = None,
     ) -> "Dialect":
         """Check the options that the user gave."""
         single = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii()
@@ -59,7 +56,6 @@ class Dialect:
             raise SourceError(f'delimiter={delimiter!r} must be one character, such as ";".')
         if decimal not in (None, ".", ","):
             raise SourceError(f'decimal={decimal!r} must be "." or ",".')
-        decimal, thousands = checked_signs(decimal, thousands)
         try:
             "".encode(encoding or "utf8")
         except (LookupError, TypeError, ValueError):
@@ -74,20 +70,7 @@ class Dialect:
             na = (na,) if isinstance(na, str) else tuple(na)
             if not all(isinstance(marker, str) for marker in na):
                 raise SourceError(f'na={na!r} must be a list of texts, such as ["?"].')
-        return cls(delimiter, decimal, thousands, "utf8" if same else encoding, header, na)
-
-    def seen_in(self, head: bytes) -> "Dialect":
-        """Return the dialect of a text that begins like this."""
-        dialect = replace(self, delimiter=self.delimiter or delimiter_of(head))
-        row, blank_lines = _first_row(head, str(dialect.delimiter))
-        if self.header is False:
-            return replace(dialect, names=tuple(f"x{j}" for j in range(len(row))))
-        plain = [re.sub(r"\s*[\r\n]\s*", " ", name.strip()) for name in row]
-        # Columns without a name are left out; until then, spaces of different lengths name them.
-        names = tuple(name or " " * plain[:j].count("") for j, name in enumerate(plain))
-        if list(names) == row or "\ufffd" in "".join(names):  # not UTF-8, which is refused later
-            return dialect
-        return replace(dialect, names=names, blank_lines=blank_lines)
+        return cls(delimiter, decimal, "utf8" if same else encoding, header, na)
 
     @property
     def declared(self) -> dict[str, Any]:
@@ -95,27 +78,18 @@ class Dialect:
 
         Examples
         --------
-        >>> Dialect.of(thousands=",", header=False).declared
-        {'decimal': '.', 'thousands': ',', 'header': False}
+        >>> Dialect.of(decimal=",", header=False).declared
+        {'decimal': ',', 'header': False}
         """
         return {name: value for name in REMEMBERED if (value := getattr(self, name)) is not None}
 
     @property
-    def missing(self) -> list[str]:
-        """Return the marks of missing values, without spaces around them: -999 and -999.0."""
-        from pyarrow.csv import ConvertOptions
-
-        integers = [marker for marker in self.na or () if re.fullmatch(r"[-+]?\d+", marker)]
-        zeros = [f"{marker}{self.decimal or '.'}{'0' * n}" for marker in integers for n in (1, 2)]
-        return [*ConvertOptions().null_values, *(self.na or ()), *zeros]
-
-    @property
     def null_values(self) -> list[str]:
         """Return the marks of missing values, also with a space on either side."""
-        spaced = [
-            f"{a}{marker}{b}" for marker in self.missing for a in ("", " ") for b in ("", " ")
-        ]
-        return [*dict.fromkeys([*spaced, *self.padded])]
+        from pyarrow.csv import ConvertOptions
+
+        marks = [*ConvertOptions().null_values, *(MISSING if self.na is None else self.na)]
+        return [f"{a}{mark}{b}" for mark in marks for a in ("", " ") for b in ("", " ")]
 
 
 def delimiter_of(head: bytes) -> str:
@@ -130,24 +104,6 @@ def delimiter_of(head: bytes) -> str:
     header = re.split(rb"[\r\n]", plain, maxsplit=1)[0].decode(errors="replace")
     most = max(SEPARATORS, key=header.count)
     return most if most in header and "," not in header else ","
-
-
-def _first_row(head: bytes, delimiter: str) -> tuple[list[str], int]:
-    """Return the cells of the first row, and how many blank lines are above it."""
-    text = StringIO(head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace"), newline="")
-    blank_lines = 0
-    for row in csv.reader(text, delimiter=delimiter):
-        if row:
-            return row, blank_lines
-        blank_lines += 1
-    return [], blank_lines
-
-
-def refuse_other(head: bytes, what: str) -> None:
-    """Refuse bytes whose beginning shows that they are not CSV text."""
-    for start, why in NO_CSV.items():
-        if head.startswith(start):
-            raise SourceError(f"{_capital(what)} {why}.")
 
 
 def in_utf8(file: Any, dialect: Dialect) -> Any:
@@ -167,26 +123,32 @@ def open_csv_file(
         head = stream.read(HEAD)
         while not head.count(b"\n") and len(head) < CSV_BLOCK and (more := stream.read(HEAD)):
             head += more
-    if dialect.encoding == "utf8":
-        refuse_other(head, f"file {path}")
-    dialect = dialect.seen_in(head)
-    return open_csv(in_utf8(path, dialect), dialect, columns, types, f"file {path}")
+    return open_csv(in_utf8(path, dialect), head, dialect, columns, types, f"file {path}")
 
 
 def open_csv(
-    stream: Any, dialect: Dialect, columns: Any, types: dict[str, Any] | None, what: str
+    stream: Any, head: bytes, dialect: Dialect, columns: Any, types: Any, what: str
 ) -> Any:
-    """Open UTF-8 text of a known dialect as a stream of batches."""
+    """Open UTF-8 text that begins with `head` as a stream of batches."""
     pa = arrow()
     from pyarrow import csv as arrow_csv
 
+    if dialect.encoding == "utf8":
+        for start, why in NO_CSV.items():
+            if head.startswith(start):
+                raise SourceError(f"{_capital(what)} {why}.")
+    delimiter = dialect.delimiter or delimiter_of(head)
+    names, blank_lines = _column_names(head, delimiter, dialect.header is not False, what)
     # With several threads an error would not name its row, and another thread reads ahead anyway.
-    read = arrow_csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False)
-    if dialect.names is not None:
-        read.column_names, read.skip_rows = list(dialect.names), dialect.blank_lines
-        read.skip_rows_after_names = int(dialect.header is not False)
+    read = arrow_csv.ReadOptions(
+        block_size=CSV_BLOCK,
+        use_threads=False,
+        column_names=names or None,
+        skip_rows=blank_lines,
+        skip_rows_after_names=int(bool(names) and dialect.header is not False),
+    )
     # A block may end with a quoted line break.
-    parse = arrow_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
+    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     convert = arrow_csv.ConvertOptions(
         include_columns=None if columns is None else list(columns),
         column_types=types,
@@ -198,83 +160,76 @@ def open_csv(
     try:
         return arrow_csv.open_csv(stream, read, parse, convert)
     except pa.ArrowInvalid as error:
-        if "parse error: Row #" in str(error):
-            raise SourceError(csv_error(error, what, (), dialect)) from None
         if "Empty CSV" not in str(error):
-            raise
+            raise SourceError(csv_error(error, what, names, dialect)) from None
         raise SourceError(
             f"{_capital(what)} is empty or holds no rows. A header and at least one row are needed."
         ) from None
 
 
-def csv_types(schema: Any, grouped: Sequence[str] = ()) -> tuple[Any, dict[str, Any]]:
-    """Return a schema with float64 numbers: whole numbers in the first block may not stay whole.
+def _column_names(head: bytes, delimiter: str, header: bool, what: str) -> tuple[list[str], int]:
+    """Return the names of the columns, and how many blank lines are above the first row."""
+    text = StringIO(head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace"), newline="")
+    for blank_lines, row in enumerate(csv.reader(text, delimiter=delimiter)):
+        if not row:
+            continue
+        if not header:
+            return [f"x{j}" for j in range(len(row))], blank_lines
+        if "\ufffd" in "".join(row):
+            raise SourceError(f"The header of {what} is not UTF-8. {ENCODINGS}")
+        plain = [" ".join(name.split()) for name in row]
+        # Columns without a name are left out; until then, spaces of different lengths name them.
+        return [name or " " * plain[:j].count("") for j, name in enumerate(plain)], blank_lines
+    return [], 0
 
-    Arrow cannot read thousands separators, so it reads the columns `grouped` as text.
+
+def csv_schema(batches: Any, text: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the schema of the first block, and the types of all blocks.
+
+    Numbers are float64, since whole numbers in the first block may not stay whole; the columns
+    `text` are text even if they look like numbers. Text that is not UTF-8, which Arrow reads as
+    bytes, raises an error where it is used.
     """
     pa = arrow()
-    fields = []
-    for field in schema:
-        number = pa.types.is_integer(field.type) or pa.types.is_null(field.type)
-        fields.append(pa.field(field.name, pa.float64() if number else field.type))
-    schema = pa.schema(fields)
-    types = {field.name: field.type for field in schema}
-    return schema, types | dict.fromkeys(grouped, pa.string())
+    types = {}
+    for field in batches.schema:
+        if field.name in text or pa.types.is_binary(field.type):
+            types[field.name] = pa.string()
+        elif pa.types.is_integer(field.type) or pa.types.is_null(field.type):
+            types[field.name] = pa.float64()
+        else:
+            types[field.name] = field.type
+    names = batches.schema.names  # two columns may have the same name
+    return pa.schema([pa.field(name, types[name]) for name in names]), types
 
 
 def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Dialect) -> str:
     """Return a message about a cell that cannot be read, with names instead of Arrow's numbers."""
+    above = 1 if dialect.header is False else 2  # Arrow counts rows from 1, and the header
     match = re.search(
         r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): "
         r"invalid (?:UTF8|value '(.*))",
         str(error),
     )
     if match is None or int(match[1]) >= len(names):
-        widths = re.search(r"Row #2: Expected (\d+) columns, got (\d+)", str(error))
-        short = widths and int(widths[1]) < int(widths[2]) and dialect.header is not False
-        title = " If the first line is a title or a comment, remove it."
-        if str(error).endswith(dialect.delimiter or ","):
-            title = " If each row ends with a separator, end the header with one, too."
-        return "{what} cannot be read: {error} {advice}{title}".format(
-            what=_capital(what),
-            error=(
-                re.sub(
-                    r"Row #(\d+)",
-                    lambda row: f"row {int(row[1]) - _above(dialect)} (counted from 0)",
-                    first_line(error),
-                )
-            ),
-            advice=ADVICE["csv"],
-            title=title if short else "",
+        text = re.sub(
+            r"Row #(\d+)",
+            lambda row: f"row {int(row[1]) - above} (counted from 0)",
+            first_line(error),
         )
-    name, kind = names[int(match[1])], {"double": "a number"}.get(match[3], match[3])
-    row = f" in row {int(match[2]) - _above(dialect)} (counted from 0)" if match[2] else ""
+        return f"{_capital(what)} cannot be read: {text} {ADVICE['csv']}"
+    name = names[int(match[1])]
+    row = f" in row {int(match[2]) - above} (counted from 0)" if match[2] else ""
     if match[4] is None:
         return f"Column {name!r} of {what} is not UTF-8{row}. {ENCODINGS}"
     cell = match[4].rstrip("'").strip()
+    options = [f"give na={[cell]!r} if it is missing"] if len(cell) <= LONGEST_MARK else []
+    options += ['give decimal="," if the comma is the decimal point'] if "," in cell else []
+    options += [f"give categorical_features={[name]!r} if these are codes"]
     return (
-        "Column {name!r} of {what} looks like {kind} in its first rows, but{row} "
-        "it holds '{value}. Correct it{missing}, or {codes} if these are codes."
-    ).format(
-        name=name,
-        what=what,
-        kind=kind,
-        row=row,
-        value=match[4][:80],
-        missing=(f", give na={([cell])!r} if it is missing" if len(cell) <= LONGEST_MARK else ""),
-        codes=as_codes(name),
+        f"Column {name!r} of {what} holds numbers in its first rows, but {cell[:80]!r}{row}. "
+        f"Correct it, {', or '.join(options)}."
     )
-
-
-ENCODINGS = (
-    'Give encoding="latin1" if it is Western text from an older program, or '
-    "another encoding; or convert it with iconv -f latin1 -t utf8."
-)
-
-
-def _above(dialect: Dialect) -> int:
-    """Return by how much Arrow's row numbers are larger: they start at 1 and count the header."""
-    return 1 if dialect.header is False else 2
 
 
 def _capital(what: str) -> str:

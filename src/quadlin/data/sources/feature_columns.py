@@ -1,12 +1,13 @@
 """Which columns of a table are features, and whether they can be."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import narwhals as nw
 
 from quadlin.data.columns.columns import is_category, is_text
 from quadlin.data.columns.errors import ColumnError, SourceError
+from quadlin.data.columns.level_codes import NUMBER
 from quadlin.data.columns.levels import may_be_numbers
 from quadlin.data.columns.names import did_you_mean, shortened
 from quadlin.data.sources.options import OpenOptions
@@ -49,7 +50,7 @@ def _check_roles(available: list[Any], options: OpenOptions, title: str) -> None
         raise SourceError(
             f"{options.target!r} cannot be both the target and the weight. Name another `weight`."
         )
-    for option in ("exclude", "categorical_features", "multi_hot"):
+    for option in ("exclude", "categorical_features"):
         for name in getattr(options, option):
             if name not in available:
                 where = f" of `{option}`"
@@ -110,24 +111,18 @@ def _has(name: Any, available: list[Any], remedy: str) -> str:
         split = (str(column).split(separator) for column in available if separator in str(column))
         if str(name) in (part.strip('" ') for parts in split if parts[0] for part in parts):
             return f"{listing} If '{shown}' separates them, give delimiter={shown!r}."
+    if all(NUMBER.fullmatch(str(column)) for column in available):
+        return f"{listing} If the first row holds data, give header=False."
     if len(available) == 1:
         return f"{listing} If these are several columns, give their separator with `delimiter`."
     return " ".join([listing + did_you_mean(name, available), remedy])
-
-
-def refuse_commas(commas: Mapping[Any, str], wanted: list[Any], title: str) -> None:
-    """Refuse numbers such as 1,5 that would be read as text, with a level for each number."""
-    for name in wanted:
-        if name in commas:
-            raise SourceError(f"{title}: column {name!r} {commas[name]}")
 
 
 def text_columns(
     sample: nw.DataFrame[Any], columns: list[Any], options: OpenOptions, title: str
 ) -> set[Any]:
     """Return the features that are categorical: with an encoder, those that it has levels of."""
-    given = {*options.categorical_features, *options.multi_hot}
-    declared = {name for name in columns if name in given}
+    declared = set(columns) & set(options.categorical_features)
     encoder = options.encoder
     encoded = {} if encoder is None else dict(zip(encoder.input_names, encoder.levels, strict=True))
 
@@ -150,23 +145,16 @@ def text_columns(
     return {name for name in columns if encoded[name] is not None}
 
 
-def is_label(column: nw.Series[Any], role: str, classify: bool, title: str) -> bool:
+def is_label(column: nw.Series[Any], role: str, classify: bool, title: str, is_csv: bool) -> bool:
     """Return whether a column is text that can be classified; refuse text that must be numeric."""
     try:
         text = is_text(column)
     except ColumnError:
         text, classify = True, False
     if text and not classify:
+        comma = ' If it has decimal commas, give decimal=",".' if is_csv else ""
         raise SourceError(
-            (
-                "{title}: the {role} {name!r} has dtype {dtype}, but must be numbers. "
-                "Choose a numeric column with {option}, or replace its values by numbers."
-            ).format(
-                title=title,
-                role=role,
-                name=column.name,
-                dtype=str(column.dtype),
-                option=f"`{role}`",
-            )
+            f"{title}: the {role} {column.name!r} has dtype {column.dtype}, but must be numbers. "
+            f"Choose a numeric column with `{role}`, or replace its values by numbers.{comma}"
         )
     return text

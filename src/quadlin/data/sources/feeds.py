@@ -1,9 +1,8 @@
 """Feeds of pieces of rows; a piece is an array, CSR or a frame, as it was stored."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -55,7 +54,6 @@ class Feed:
     ahead: bool  # whether fetching pieces in the background saves time
     is_read = False  # whether the pieces are chunks that a reader has made before
     per_row: float | None = None  # average number of entries of a sparse row; None for dense rows
-    commas: Mapping[Any, str] = MappingProxyType({})  # columns of "1,5", each with advice
 
     @property
     def rows(self) -> int | None:

@@ -51,12 +51,25 @@ class IteratorFeed(Feed):
     columns: tuple[Any, ...] | None  # of frames
     again: bool  # whether `make` returns a new iterator each time
     per_row: float | None = None
+    opened: Any = None  # the iterator whose first item was read: another one must come next
     ahead = False  # the iterator may have to run in the caller's thread
 
     def pieces(self, rows: int) -> Iterator[Piece]:
-        """Yield what the iterator yields."""
+        """Yield what the iterator yields, and close it if it can be closed."""
+        items = self.make()
+        if items is self.opened:
+            raise SourceError(
+                "The function returned the same iterator twice. Return a new one each time."
+            )
+        try:
+            yield from self._pieces(items)
+        finally:
+            if self.again and hasattr(items, "close"):
+                items.close()
+
+    def _pieces(self, items: Iterator[Any]) -> Iterator[Piece]:
         start = 0
-        for item in self.make():
+        for item in items:
             # A copy: the iterator may reuse the arrays of an item for the next one.
             X, y, weight = (
                 v.copy() if isinstance(v, np.ndarray) or issparse(v) else v for v in unpacked(item)
@@ -141,14 +154,10 @@ def open_iterator(given: Any) -> tuple[IteratorFeed, tuple[Any, Any, Any]]:
         raise SourceError(
             f"The function returned a {type(walk).__name__}; an iterator of (X, y) is needed."
         )
-    if walk is make():
-        raise SourceError(
-            "The function returned the same iterator twice. Return a new one each time."
-        )
     first = unpacked(Once(iter(walk)).peeked())
     if hasattr(walk, "close"):
         walk.close()
-    return IteratorFeed(make, "Iterator", None, True, _per_row(first[0])), first
+    return IteratorFeed(make, "Iterator", None, True, _per_row(first[0]), walk), first
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ class OpenOptions:
     fill: dict[str, float] | None
     keep: Sequence[Any]
     categorical_features: Sequence[Any]  # in addition to text columns
-    multi_hot: Mapping[Any, str]  # columns of lists, and the separators of their labels
     exclude: Sequence[Any]
     labels: str | Sequence[str] | None
     format: str | None
@@ -40,7 +39,6 @@ class OpenOptions:
         return (
             *(self.levels or ()),
             *self.categorical_features,
-            *self.multi_hot,
             *({} if self.encoder is None else self.encoder.text),
             # Columns that are only passed on stay as they are written: 007 does not become 7.
             *(name for name in self.keep if name not in read),
@@ -49,7 +47,7 @@ class OpenOptions:
     def no_table(self, title: str) -> None:
         """Refuse options that only make sense for tables."""
         given = {name: getattr(self, name) is not None for name in ("columns", "encoder", "levels")}
-        lists = ("keep", "categorical_features", "multi_hot", "exclude")
+        lists = ("keep", "categorical_features", "exclude")
         given |= {name: bool(getattr(self, name)) for name in lists}
         for name in [name for name, is_given in given.items() if is_given]:
             raise SourceError(f"{title} has no named columns: `{name}` is for tables only.")
@@ -58,7 +56,7 @@ class OpenOptions:
         """Refuse options that only make sense for CSV."""
         if self.dialect != Dialect():
             raise SourceError(
-                f"{title} is not CSV: `delimiter`, `decimal`, `thousands`, `encoding`, `header` "
+                f"{title} is not CSV: `delimiter`, `decimal`, `encoding`, `header` "
                 "and `na` are for CSV only."
             )
 

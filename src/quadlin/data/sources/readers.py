@@ -1,6 +1,6 @@
 """Readers, which turn pieces of arrays and of tables into numbers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.data.columns.columns import missing_in, values_of
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError, first_line
-from quadlin.data.columns.label_sets import codes_of
+from quadlin.data.columns.level_codes import level_codes
 from quadlin.data.columns.names import shortened
 from quadlin.data.sources.feeds import Piece
 from quadlin.data.sources.missing import Counts, UncheckedRows, refuse_missing, settled
@@ -81,7 +81,6 @@ class TableReader:
     fill: dict[str, float] | None = None
     kept_columns: Any = field(default=None, compare=False)  # an empty frame of what to pass on
     labels: tuple[str, ...] | None = None  # of a target that is text; () until they are known
-    separators: Mapping[Any, str] = field(default_factory=dict)  # of columns of lists
     boolean_target: bool = False  # whether the target holds False and True
 
     @property
@@ -148,9 +147,8 @@ class TableReader:
             if levels is None:
                 columns.append(np.ascontiguousarray(next(numbers)))
                 continue
-            positions, n_new, n_missing = codes(frame.get_column(name), levels, piece)
-            columns.append(positions)
-            counts.unseen.count(name, n_new, n_missing, positions)
+            columns.append(codes := _codes(frame.get_column(name), levels, piece))
+            counts.unseen.count(name, codes)
         return replace(chunk, X=self.encoder.joined(columns, n))
 
     def _passed_on(self, frame: nw.DataFrame[Any]) -> Any:
@@ -179,7 +177,7 @@ class TableReader:
             )
         absent: np.ndarray | None = None
         for name in self.columns:
-            if name in self.text and name not in self.separators and self.missing != "mean":
+            if name in self.text and self.missing != "mean":
                 null = missing_in(values_of(frame.get_column(name)))
                 if not null.any():
                     continue
@@ -192,12 +190,10 @@ class TableReader:
 Reader = ArrayReader | TableReader
 
 
-def codes(
-    column: nw.Series[Any], levels: dict[str, int], piece: Piece
-) -> tuple[np.ndarray, int, int]:
-    """Return what `codes_of` returns, or raise an error that says where a column is unreadable."""
+def _codes(column: nw.Series[Any], levels: dict[str, int], piece: Piece) -> np.ndarray:
+    """Return the codes of levels, or raise an error that says where a column is unreadable."""
     try:
-        return codes_of(values_of(column), levels)
+        return level_codes(values_of(column), levels)
     except Exception as error:  # each library raises other errors
         raise SourceError(
             f"Column {column.name!r}, from {piece.where(0)} on, has no readable text: "
@@ -213,7 +209,7 @@ def _label_codes(column: nw.Series[Any], labels: tuple[str, ...], piece: Piece) 
     present = ~column.is_null().to_numpy()
     if not labels:
         return np.where(present, 0.0, np.nan)
-    positions, *_ = codes(column, {label: i for i, label in enumerate(labels)}, piece)
+    positions = _codes(column, {label: i for i, label in enumerate(labels)}, piece)
     unknown = present & (positions < 0)
     if unknown.any():
         row = int(np.flatnonzero(unknown)[0])

@@ -14,12 +14,10 @@ from quadlin.data.columns.errors import ReadOnceError, SourceError, first_line
 from quadlin.data.columns.level_codes import kind_of
 from quadlin.data.columns.levels import LevelLearner
 from quadlin.data.columns.names import shortened
-from quadlin.data.columns.numbers_as_text import is_number
 from quadlin.data.sources.feature_columns import (
     columns_to_keep,
     feature_columns,
     is_label,
-    refuse_commas,
     text_columns,
 )
 from quadlin.data.sources.feeds import Feed
@@ -55,12 +53,11 @@ def table_reader(
     columns = feature_columns(list(sample.columns), options, title)
     needed = [*columns, *(name for name in (options.target, options.weight) if name is not None)]
     kept_columns = columns_to_keep(sample, options.keep, title)
-    refuse_commas(feed.commas, needed, title)
     text = text_columns(sample, columns, options, title)
-    labels = None
+    labels, is_csv = None, _is_csv(feed)
     for role, name in (("target", options.target), ("weight", options.weight)):
         classify = role == "target" and options.labels is not None
-        if name is not None and is_label(sample.get_column(name), role, classify, title):
+        if name is not None and is_label(sample.get_column(name), role, classify, title, is_csv):
             labels = () if isinstance(options.labels, str) else tuple(options.labels or ())
     kinds = [dtype for name, dtype in sample.schema.items() if name in set(columns) - text]
     reader = TableReader(
@@ -75,7 +72,6 @@ def table_reader(
         options.fill,
         kept_columns,
         labels,
-        options.multi_hot if options.encoder is None else options.encoder.separators,
         options.target is not None and sample.schema[options.target] == nw.Boolean,
     )
     feed = feed.only([*dict.fromkeys([*needed, *options.keep])])
@@ -85,7 +81,7 @@ def table_reader(
 
 
 def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> TableEncoder:
-    learner = LevelLearner(reader.columns, [], reader.dtype, separators=reader.separators)
+    learner = LevelLearner(reader.columns, [], reader.dtype)
     learner.seen = {
         # Levels keep the order in which the user gave them.
         name: {(i, str(label)) for i, label in enumerate(dict.fromkeys(levels[name]))}
@@ -95,7 +91,6 @@ def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> 
     learner.present = dict.fromkeys(learner.seen, 0)
     learner.kinds = {name: {kind_of(np.asarray(levels[name]))} for name in learner.seen}
     learner.rows = 2 * max(len(levels) for levels in learner.seen.values())  # prevents warnings
-    learner.lists = set(reader.separators)
     try:
         return TableEncoder.of(learner)
     except ValueError as error:
@@ -120,9 +115,8 @@ def _scanned(
         reader.dtype,
         options.categorical_features,
         reader.missing,
-        reader.separators,
+        options.dialect.decimal or "." if _is_csv(feed) else None,
     )
-    learner.notices_marks = getattr(feed, "format", None) not in ("csv", "tsv")  # noticed before
     means, names = Means(len(reader.numbers)), tuple(map(str, reader.numbers))
     # Levels are learned only from rows that are kept, and any column can cause a row to be dropped.
     narrow, walk = reader, feed
@@ -152,19 +146,18 @@ def _scanned(
     return feed, reader, learner.rows if needs_levels else None
 
 
-def _first_row(walk: Feed, name: Any, label: str | None) -> str:
-    """Return the first row with a label of a column, or the first cell that is not a number."""
+def _is_csv(feed: Feed) -> bool:
+    return getattr(feed, "format", feed.title.split()[0]) in ("csv", "tsv")
+
+
+def _first_row(walk: Feed, name: Any, label: str) -> str:
+    """Return the first row with a label of a column."""
     for piece in walk.only([name]).pieces(default_rows(1, 0, sparse=False)):
         labels = nw.from_native(piece.X, eager_only=True).get_column(name).cast(nw.String())
-        sought = [label]
-        if label is None:
-            sought = [cell for cell in labels.drop_nulls().unique() if not is_number(cell)]
-        if not sought:
-            continue
-        rows = np.flatnonzero(labels.is_in(sought).fill_null(value=False).to_numpy())
+        rows = np.flatnonzero((labels == label).fill_null(value=False).to_numpy())
         if len(rows):
-            return piece.where(int(rows[0])) if label is not None else str(labels[int(rows[0])])
-    return ""  # the row of a label was dropped
+            return piece.where(int(rows[0]))
+    return "a row that was dropped"
 
 
 def _learn(learner: LevelLearner, frame: nw.DataFrame[Any]) -> None:

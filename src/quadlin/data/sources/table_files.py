@@ -1,9 +1,8 @@
 """Parquet, CSV and Arrow files: their common schema, and batches read in bounded memory."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -20,9 +19,7 @@ from quadlin.data.sources.arrow_batches import (
     valid,
     without_index,
 )
-from quadlin.data.sources.csv_cells import converted
-from quadlin.data.sources.csv_preview import look_at_csv
-from quadlin.data.sources.csv_text import Dialect, csv_error, csv_types, open_csv_file
+from quadlin.data.sources.csv_text import Dialect, csv_error, csv_schema, open_csv_file
 from quadlin.data.sources.feeds import Feed, Piece, spread
 from quadlin.data.sources.files import File, FileSet
 
@@ -53,7 +50,6 @@ class FileFeed(Feed):
     columns: tuple[str, ...]
     types: dict[str, Any] | None = None  # of CSV columns
     dialect: Dialect = field(default_factory=Dialect)  # of CSV files, except for their delimiters
-    commas: Mapping[str, str] = field(default_factory=dict)  # columns of "1,5", each with advice
     again = ahead = True
 
     @property
@@ -115,19 +111,15 @@ def open_files(
         An empty frame with all columns, and the feed.
     """
     arrow()  # if it is missing, say so before anything else
-    units, commas = list[Unit](), dict[str, str]()
-    noticed: dict[str, dict[str, None]] = {"na": {}, "padded": {}, "grouped": {}}  # in any file
+    units = list[Unit]()
     schemas, start = [], 0 if files.format in ("parquet", "arrow") else None
     for file in files.files:
         with explained(f"File {file.path}", ADVICE[files.format]):
             if not file.size:
                 raise SourceError(f"File {file.path} is empty (0 bytes). Write it again.")
             if files.format in CSV:
-                opened = partial(open_csv_file, file.path)
-                look = look_at_csv(opened, f"file {file.path}", dialect, text)
-                schema, groups, commas = look.schema, [(None, None)], look.commas | commas
-                for name, values in noticed.items():
-                    values.update(dict.fromkeys(getattr(look.dialect, name) or ()))
+                with open_csv_file(file.path, dialect) as opened:
+                    schema, groups = csv_schema(opened, text)[0], [(None, None)]
             else:
                 schema, groups = LOOKS[files.format](file)
             schemas.append(schema)
@@ -139,13 +131,9 @@ def open_files(
             row += group[1] or 0
             start = None if start is None or group[1] is None else start + group[1]
     schema = without_index(_one_schema(schemas, files), files.title)
-    types = None
-    if files.format in CSV:
-        na, padded, grouped = map(tuple, noticed.values())
-        dialect = replace(dialect, na=na, padded=padded, grouped=grouped)
-        schema, types = csv_types(schema, grouped)
+    types = {each.name: each.type for each in schema} if files.format in CSV else None
     names = tuple(schema.names)
-    feed = FileFeed(files.format, tuple(units), files.title, names, types, dialect, commas)
+    feed = FileFeed(files.format, tuple(units), files.title, names, types, dialect)
     if feed.rows == 0:
         raise SourceError(f"{files.title} holds no rows. At least one is needed.")
     with explained(files.title, ADVICE[files.format]):
@@ -267,7 +255,7 @@ def _walk_csv(unit: Unit, feed: FileFeed) -> Iterator[Any]:
     path, dialect = unit.file.path, feed.dialect
     try:
         with open_csv_file(path, dialect, feed.columns, feed.types) as opened:
-            yield from converted(opened, dialect, f"file {path}")
+            yield from opened
     except arrow().ArrowInvalid as error:
         with open_csv_file(path, dialect) as opened:
             names = opened.schema.names

@@ -7,8 +7,7 @@ import narwhals as nw
 import numpy as np
 
 from quadlin.data.columns.errors import SourceError
-from quadlin.data.columns.level_codes import written_numbers
-from quadlin.data.columns.numbers_as_text import is_number
+from quadlin.data.columns.level_codes import NUMBER
 from quadlin.data.sources.feeds import Piece
 
 MANY_LABELS = 1000  # text with more distinct values is refused, even if the user asks for labels
@@ -49,13 +48,6 @@ class LabelLearner:
     def labels(self) -> tuple[str, ...]:
         """Return the sorted labels, or raise an error that says why the values are not labels."""
         many = len(self.seen) > MANY_LABELS
-        example = written_numbers(sorted(self.seen))
-        if example is not None:
-            raise SourceError(
-                f"{self.title}: the target {self.target!r} holds numbers with a currency, a "
-                f"percent sign, brackets, a unit or a typographic minus sign, such as {example!r}. "
-                "Write plain numbers."
-            )
         if (many or not self.asked) and self.word is not None and 2 * self.numbers > self.rows:
             cell, where = self.word
             raise SourceError(
@@ -88,7 +80,7 @@ class LabelLearner:
                     rows="" if many else f" in {self.rows:,} rows",
                     first=min(self.seen),
                     advice=(
-                        "Convert it to numbers"
+                        'Convert it to numbers, or give decimal="," if it has decimal commas'
                         if numbers
                         else "Choose a column of fewer labels, or of numbers"
                     ),
@@ -96,3 +88,8 @@ class LabelLearner:
                 )
             )
         return tuple(sorted(self.seen))
+
+
+def is_number(label: str) -> bool:
+    """Return whether a label is a number, perhaps with a decimal comma."""
+    return NUMBER.fullmatch(label.replace(",", ".", 1)) is not None

@@ -4,7 +4,7 @@ Rank 0 is ridge regression and rank d has no restriction; both are linear in the
 are solved exactly where a p×p or n×n matrix fits.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -78,7 +78,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     rarity : "auto", None or float from 0 to 1, default="auto"
         As for :class:`SecondOrderRegressor`; "auto" chooses on all rows, before they are divided
         into folds.
-    diagonal, fields, categorical_features, multi_hot, missing, fit_linear, fit_intercept, \
+    diagonal, fields, categorical_features, missing, fit_linear, fit_intercept, \
     psd, whiten, max_iter, tol, extrapolation, uncertainty, random_state
         As for :class:`SecondOrderRegressor`. `random_state` also shuffles the rows; with None the
         same rows always get the same folds.
@@ -136,7 +136,6 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
-        multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
         pairs: str | int | Sequence[tuple[Name, Name]] | None = None,
         hierarchy: str | None = None,
@@ -159,7 +158,6 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.loss = loss
         self.fields = fields
         self.categorical_features = categorical_features
-        self.multi_hot = multi_hot
         self.missing = missing
         self.pairs = pairs
         self.hierarchy = hierarchy

@@ -39,7 +39,7 @@ class SecondOrderClassifier(LogisticModel):
         linear model, all products, or a constant. With more than 1,500 parameters, or with an
         explicit `alpha`, ranks are compared by how well least-squares fits predict a held-out fifth
         of the rows, and held-out likelihoods confirm the rank and the size of its penalties.
-    diagonal, rarity, fields, categorical_features, multi_hot, missing, fit_linear, \
+    diagonal, rarity, fields, categorical_features, missing, fit_linear, \
     fit_intercept, psd, whiten, extrapolation
         As for :class:`SecondOrderRegressor`.
     alpha : "auto", float or (float, float), default="auto"
@@ -130,8 +130,6 @@ class SecondOrderClassifier(LogisticModel):
     [[0.0, 1.0], [1.0, 0.0]]
     """
 
-    machine: str | None = "FactorizationMachineClassifier"
-
     def __init__(
         self,
         rank: int | str = "auto",
@@ -142,7 +140,6 @@ class SecondOrderClassifier(LogisticModel):
         class_weight: Mapping[Any, float] | str | None = None,
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
-        multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
         pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
         hierarchy: str | None = None,
@@ -166,7 +163,6 @@ class SecondOrderClassifier(LogisticModel):
         self.class_weight = class_weight
         self.fields = fields
         self.categorical_features = categorical_features
-        self.multi_hot = multi_hot
         self.missing = missing
         self.pairs = pairs
         self.hierarchy = hierarchy

@@ -7,7 +7,6 @@ import narwhals as nw
 import numpy as np
 
 from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.label_sets import LabelSets
 from quadlin.data.columns.level_codes import label_of
 from quadlin.data.columns.names import shortened
 
@@ -60,11 +59,7 @@ def _ids(frame: Frame, names: list[Any], encoder: TableEncoder | None) -> list[A
     An age or genres may have changed since, and do not make another user or item.
     """
     levels = {} if encoder is None else dict(zip(encoder.input_names, encoder.levels, strict=True))
-    size = {
-        name: len(its)
-        for name in names
-        if (its := levels.get(str(name))) is not None and not isinstance(its, LabelSets)
-    }
+    size = {name: len(its) for name in names if (its := levels.get(str(name))) is not None}
     ids: list[Any] = []
     distinct = 0
     for name in sorted(size, key=lambda name: -size[name]):

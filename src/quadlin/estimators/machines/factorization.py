@@ -1,6 +1,6 @@
 """The factorization machine: a second order linear model without squares."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from quadlin.data.columns.names import Name
@@ -10,7 +10,6 @@ from quadlin.estimators.machines.recommending import Recommending
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Job
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.estimators.rows.input_errors import warn_of_ids
 
 
 class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegressor):
@@ -25,7 +24,7 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
 
     Parameters
     ----------
-    rank, alpha, rarity, loss, fields, categorical_features, multi_hot, missing, pairs, \
+    rank, alpha, rarity, loss, fields, categorical_features, missing, pairs, \
     hierarchy, fit_linear, fit_intercept, psd, whiten, polish, step, max_iter, tol, \
     batch_size, max_memory, extrapolation, uncertainty, warm_start, random_state
         As for :class:`SecondOrderRegressor`, with no squares among the pairs; for rows of one-hot
@@ -108,8 +107,6 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     True
     """
 
-    machine = None  # this is one
-
     def __init__(
         self,
         rank: int | str = "auto",
@@ -119,7 +116,6 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
-        multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
         pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
         hierarchy: str | None = None,
@@ -145,7 +141,6 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
         self.loss = loss
         self.fields = fields
         self.categorical_features = categorical_features
-        self.multi_hot = multi_hot
         self.missing = missing
         self.pairs = pairs
         self.hierarchy = hierarchy
@@ -168,7 +163,6 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     def _fitted_rows(self, job: Job) -> Fitted:
         """Fit rows of one-hot fields by their posterior where that is possible."""
         fields = job.task.make_units.fields
-        warn_of_ids(job.task.columns, fields, job.rows, job.source)
         fitted = self._fitted_by_posterior(fields, lambda: fit_fields(job, self.draws, loose=True))
         return super()._fitted_rows(job) if fitted is None else fitted
 

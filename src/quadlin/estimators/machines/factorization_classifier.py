@@ -19,7 +19,6 @@ from quadlin.estimators.machines.recommending import RecommendingLabels
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Attributes, Job
 from quadlin.estimators.regression.tasks import FitResult, Task
-from quadlin.estimators.rows.input_errors import warn_of_ids
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.types import Problem, Record
 
@@ -86,7 +85,7 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
 
     Parameters
     ----------
-    rank, alpha, rarity, class_weight, fields, categorical_features, multi_hot, missing, pairs, \
+    rank, alpha, rarity, class_weight, fields, categorical_features, missing, pairs, \
     hierarchy, fit_linear, fit_intercept, psd, whiten, max_iter, tol, batch_size, \
     max_memory, extrapolation, uncertainty, warm_start, random_state
         As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
@@ -142,7 +141,6 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
         class_weight: Mapping[Any, float] | str | None = None,
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
-        multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
         pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
         hierarchy: str | None = None,
@@ -166,7 +164,6 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
         self.class_weight = class_weight
         self.fields = fields
         self.categorical_features = categorical_features
-        self.multi_hot = multi_hot
         self.missing = missing
         self.pairs = pairs
         self.hierarchy = hierarchy
@@ -183,11 +180,6 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
         self.draws = draws
         self.warm_start = warm_start
         self.random_state = random_state
-
-    def _fitted_rows(self, job: Job) -> FittedClasses:  # type: ignore[override]
-        """Warn of ids that were not declared, and fit each class."""
-        warn_of_ids(job.task.columns, job.task.make_units.fields, job.rows, job.source)
-        return super()._fitted_rows(job)
 
     def _fitted_labels(self, job: Job) -> Fitted:
         """Fit rows of one-hot fields by their posterior where that is possible."""

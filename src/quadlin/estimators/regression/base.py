@@ -12,7 +12,7 @@ from quadlin.core.arrays import unflagged
 from quadlin.core.engine import blas_between_sums
 from quadlin.core.messages import warn
 from quadlin.core.rows import Rows
-from quadlin.data.columns.column_roles import ColumnRoles, code_advice, ratings_advice
+from quadlin.data.columns.id_columns import find_ids
 from quadlin.data.opening.engines import engine_for
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Attributes, Job, OnStep
@@ -20,9 +20,8 @@ from quadlin.estimators.regression.streaming import Streaming
 from quadlin.estimators.regression.tasks import seed_of, task_of
 from quadlin.estimators.regression.weight_scale import in_given_weights, with_counting_weights
 from quadlin.estimators.rows.columns import Columns, opened
-from quadlin.estimators.rows.input_errors import given_names, roles_in, warn_of_ratings
 from quadlin.estimators.rows.parameters import check_one_pass, check_options, is_auto
-from quadlin.explain.diagnosis import diagnosis, row_findings
+from quadlin.explain.diagnosis import diagnosis, listed, row_findings
 from quadlin.files.checkpoints import checkpoint_of
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.status_advice import status_advice
@@ -100,13 +99,11 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
     """An estimator of the second order linear model, for subclasses that name its parameters."""
 
     categorical_features: Any = "from_dtype"  # of estimators without these parameters
-    multi_hot: Any = None
     missing = "error"
     pairs: Any = None
     hierarchy: str | None = None
     max_memory: int | str = "auto"
     losses: tuple[str, ...] = ("squared", "huber")
-    machine: str | None = None  # the class that fits ratings better
     _opened = opened  # rows that were checked, and their columns
 
     @with_callbacks  # type: ignore[untyped-decorator]
@@ -167,8 +164,6 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
             callbacks = FitCallbacks(self, X, y)
             rows = Rows(engine_for(source, engine))
             task = task_of(self, rows, source, columns, kept.seed)
-            if self.machine is not None:
-                warn_of_ratings(columns, task.make_units.fields, rows, source, self.machine)
             with blas_between_sums(rows.engine):
                 start, on_step = kept.start or warm, kept.watched(callbacks.on_step)
                 fitted = self._fitted_rows(Job(task, rows, source, start, on_step))
@@ -189,12 +184,12 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         X, y : rows and targets, or None
             With rows the text also compares their error with the leave-one-out error (up to 1,500
             parameters), and tells which rows account for most of the error, which columns look like
-            ids or codes, and whether the rank is too low: about ten passes.
+            ids, and whether the rank is too low: about ten passes.
 
         Returns
         -------
         str
-            Lines on status, features, correlation, rows, outliers, errors, rank, and ids or codes.
+            Lines on status, features, correlation, rows, outliers, errors, rank, and ids.
 
         Examples
         --------
@@ -211,22 +206,24 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
         rank: all 2 components stand out from the noise.
         """
         check_is_fitted(self)
-        fitted, findings, roles = self.fitted_, None, ColumnRoles(())
+        fitted, findings, ids = self.fitted_, None, list[str]()
         state, options = fitted.state, fitted.options
         if X is not None:
             source, _ = opened(self, X, y, None, fitted.columns)
             rows = Rows.of(source)
             findings = row_findings(rows, state, options, seed_of(self))
-            roles = roles_in(rows, fitted.columns, fitted.fields)
+            ids = find_ids(rows, fitted.columns.number_names, fitted.names)
         n_rows, effective = fitted.n_rows, fitted.learned.tally.effective
         columns = (fitted.names, fitted.fields)
         how = (self.loss, is_auto(self.alpha) or hasattr(self, "cv_results_"))
         ended = status_advice(state.status, self.get_params(deep=False))
         text = diagnosis(state, ended, n_rows, effective, *columns, options, findings, *how)
-        if roles.ids and self.machine is not None:
-            advice = ratings_advice(roles, self.machine, given_names(roles.codes, fitted.columns))
-            return "\n".join([text, f"columns: {advice}"])
-        return "\n".join([text, *map(code_advice, roles.codes)])
+        if ids:
+            text += (
+                f"\ncolumns: {listed(ids)} hold whole numbers that look like ids. If their order "
+                f"means nothing, give categorical_features={ids!r}, or drop them."
+            )
+        return text
 
     def adopt(self, fitted: Any) -> None:
         """Become the estimator that has learned this: for `load` and cross-validation."""

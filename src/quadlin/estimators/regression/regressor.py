@@ -4,7 +4,7 @@ Long because its docstring is the reference of every parameter and attribute, wh
 estimators refer to.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sklearn.base import RegressorMixin
@@ -82,11 +82,6 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         "from_dtype" takes the text and categorical columns of a frame; names, positions or one
         boolean per column add others. None refuses text. For a Source, use
         ``open_source(..., categorical_features=[...])``.
-    multi_hot : list of str or int, dict or None, default=None
-        Columns whose cells list several labels, such as the genres "drama|war": each label becomes
-        a 0/1 column, whose coefficient is what it adds. A dict gives the separators, if they are
-        not "|": ``{"tags": ";"}``. An empty cell has no labels. For a Source, use
-        ``open_source(..., multi_hot=...)``.
     missing : {"error", "mean"}, default="error"
         Whether missing values of X raise an error or are replaced: numbers by the mean of the
         fitted rows (of the first batch of a stream), in `fit` and in `predict`; values of
@@ -278,8 +273,6 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     ([('x3', 'x4', -2), ('x1', 'x2', 1)], 0)
     """
 
-    machine: str | None = "FactorizationMachineRegressor"
-
     def __init__(
         self,
         rank: int | str = "auto",
@@ -290,7 +283,6 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         loss: str = "squared",
         fields: str | Sequence[Sequence[Name]] | None = "auto",
         categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
-        multi_hot: Sequence[Name] | Mapping[Name, str] | None = None,
         missing: str = "error",
         pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
         hierarchy: str | None = None,
@@ -316,7 +308,6 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         self.loss = loss
         self.fields = fields
         self.categorical_features = categorical_features
-        self.multi_hot = multi_hot
         self.missing = missing
         self.pairs = pairs
         self.hierarchy = hierarchy

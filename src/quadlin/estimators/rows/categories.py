@@ -9,7 +9,6 @@ from scipy.sparse import issparse
 from quadlin.core.messages import warn
 from quadlin.data import Source
 from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.label_sets import separators_of
 from quadlin.data.columns.level_codes import Unseen
 from quadlin.data.columns.names import did_you_mean, shortened
 
@@ -34,16 +33,6 @@ def declared_columns(given: Any, X: Any) -> list[Any] | None:
         return []
     names, named = _column_names(X, "categorical_features")
     return [names[j] for j in _positions(list(given), names, named)]
-
-
-def separators_in(given: Any, X: Any) -> dict[Any, str]:
-    """Return the names of the columns whose cells list several labels, with their separators."""
-    if given is None:
-        return {}
-    separators = separators_of(given)
-    names, named = _column_names(X, "multi_hot")
-    positions = _positions(list(separators), names, named, "multi_hot")
-    return {names[j]: sep for j, sep in zip(positions, separators.values(), strict=True)}
 
 
 def _column_names(X: Any, option: str) -> tuple[list[Any], bool]:
@@ -93,8 +82,7 @@ def _positions(
 def learned_encoder(estimator: Any, X: Any) -> TableEncoder | None:
     """Learn the levels of categorical columns as the estimator's options say."""
     declared = declared_columns(estimator.categorical_features, X)
-    separators = separators_in(estimator.multi_hot, X)
-    encoder = TableEncoder.learn(X, declared or (), estimator.missing, separators)
+    encoder = TableEncoder.learn(X, declared or (), estimator.missing)
     if encoder is not None and declared is None:
         text = next(iter(encoder.text))
         raise ValueError(
@@ -105,13 +93,7 @@ def learned_encoder(estimator: Any, X: Any) -> TableEncoder | None:
 
 
 def refuse_undeclared(estimator: Any, source: Source) -> None:
-    """Refuse a source that was opened without the categories or lists that are declared."""
-    lists = {} if source.encoder is None else source.encoder.separators
-    if closed := [n for n, s in separators_of(estimator.multi_hot).items() if lists.get(n) != s]:
-        raise ValueError(
-            f"{shortened(closed)} should list several labels per cell, but the source was opened "
-            f"without it. Open it with open_source(..., multi_hot={estimator.multi_hot!r})."
-        )
+    """Refuse a source that was opened without the categories that are declared."""
     given = estimator.categorical_features
     if given is None or isinstance(given, str):
         return
@@ -134,14 +116,11 @@ def warn_unseen(unseen: Unseen, learns: bool = False) -> None:
         sentences.append(
             f"Missing values of columns that had none in fit count as an average level; {counts}."
         )
-    if levels := {name: n for name, n in unseen.items() if name not in unseen.lists}:
-        counts = _counted(levels)
+    if len(unseen):
+        counts = _counted(unseen)
         sentences.append(f"Levels that fit did not see are treated as an average level; {counts}.")
-    if labels := {name: n for name, n in unseen.items() if name in unseen.lists}:
-        counts = _counted(labels)
-        sentences.append(f"Labels of lists that fit did not see are left out; {counts}.")
     if unseen.all_new:
-        name = min(unseen.all_new)
+        name = unseen.all_new[0]
         sentences.append(f"No value of {name!r} occurred in fit: are they written differently?")
     advice = (
         " To learn them from a stream, name all levels when it begins: partial_fit("

@@ -25,7 +25,6 @@ from quadlin.estimators.rows.categories import (
     declared_columns,
     learned_encoder,
     refuse_undeclared,
-    separators_in,
     warn_unseen,
 )
 from quadlin.estimators.rows.input_errors import check_weights
@@ -180,7 +179,6 @@ def as_source(
         weight=weight,
         missing=estimator.missing,
         categorical_features=declared_columns(estimator.categorical_features, X) or (),
-        multi_hot=separators_in(estimator.multi_hot, X),
     )
 
 
@@ -228,7 +226,7 @@ def _is_plain(estimator: Any, X: Any) -> bool:
     """Tell whether X is an array of numbers, none of whose columns is declared to be more."""
     is_numbers = isinstance(X, np.ndarray) and X.dtype.kind in "biuf"
     given = estimator.categorical_features
-    return is_numbers and estimator.multi_hot is None and (given is None or isinstance(given, str))
+    return is_numbers and (given is None or isinstance(given, str))
 
 
 def _categories(estimator: Any, X: Any, columns: Columns | None) -> Collection[Any]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.data.columns.label_sets import separators_of
 from quadlin.solve.pairs.pair_regression import HIERARCHIES
 
 
@@ -94,8 +93,6 @@ def check_options(estimator: Any) -> None:
         "hierarchy": (None, *HIERARCHIES),
     }
     _check_categories(estimator.categorical_features)
-    if estimator.multi_hot is not None:
-        separators_of(estimator.multi_hot)
     diagonal = estimator.diagonal
     if not isinstance(diagonal, str) and not hasattr(diagonal, "__len__"):
         raise ValueError(
