@@ -26,9 +26,9 @@ from quadlin.cli.options import (
 )
 from quadlin.data import Source, SourceError, open_source
 from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.opening.cached import cached
 from quadlin.data.sources.csv_text import Dialect
 from quadlin.data.sources.files import FORMATS, find, format_of
+from quadlin.data.sources.source import cached
 from quadlin.explain.diagnosis import listed
 from quadlin.files.model_file import load
 

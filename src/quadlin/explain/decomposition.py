@@ -27,7 +27,7 @@ from scipy.sparse import eye_array, issparse
 from quadlin.core.arrays import to_numpy
 from quadlin.data.columns.columns import values_of
 from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.level_codes import MISSING_MARK, UNSEEN, level_codes
+from quadlin.data.columns.levels import MISSING_MARK, UNSEEN, level_codes
 from quadlin.data.columns.names import position_of, shortened
 from quadlin.solve.fits.fit_state import FitState
 

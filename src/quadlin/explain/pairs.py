@@ -15,8 +15,8 @@ from quadlin.data import Source, open_source
 from quadlin.data.columns.encoder import text_columns
 from quadlin.data.columns.fields import check_one_hot, fields_among, given_fields
 from quadlin.data.columns.names import positions_of
-from quadlin.data.opening.cached import cached
 from quadlin.data.opening.engines import engine_for
+from quadlin.data.sources.source import cached
 from quadlin.explain.pair_report import PairReport, report_of
 from quadlin.solve.lowrank.observations import row_hash
 from quadlin.solve.lowrank.polish import fit_rows

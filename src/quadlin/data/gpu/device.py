@@ -28,7 +28,7 @@ from quadlin.core.engine import (
 from quadlin.core.units import Units
 from quadlin.data.gpu.device_kernels import offer_kernels, runs_on, takes_rows, wide_rows
 from quadlin.data.gpu.staging import STAGE_BYTES, Stages, tensor, torch_dtype
-from quadlin.data.sources.prefetch import read_ahead
+from quadlin.data.sources.source import read_ahead
 
 if TYPE_CHECKING:
     from quadlin.data.gpu.triton_fit import PassShape, PreparedPass

@@ -12,7 +12,7 @@ from quadlin.core.arrays import namespace
 from quadlin.core.chunks import Chunk
 from quadlin.data.columns.columns import missing_in, values_of
 from quadlin.data.columns.errors import SourceError
-from quadlin.data.columns.level_codes import Unseen
+from quadlin.data.columns.levels import Unseen
 from quadlin.data.sources.feeds import Piece
 
 REMEDY = 'Use missing="drop" or missing="mean", or fill it beforehand.'

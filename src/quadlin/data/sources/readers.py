@@ -13,7 +13,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.data.columns.columns import missing_in, values_of
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError, first_line
-from quadlin.data.columns.level_codes import level_codes
+from quadlin.data.columns.levels import level_codes
 from quadlin.data.columns.names import shortened
 from quadlin.data.sources.feeds import Piece
 from quadlin.data.sources.missing import Counts, UncheckedRows, refuse_missing, settled

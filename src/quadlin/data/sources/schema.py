@@ -1,32 +1,256 @@
 """What must be known about a table before its rows can be read: columns, levels and means."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import narwhals as nw
 import numpy as np
 
-from quadlin.data.columns.columns import number_dtype
+from quadlin.data.columns.columns import is_category, is_text, number_dtype
 from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.errors import ReadOnceError, SourceError, first_line
-from quadlin.data.columns.level_codes import kind_of
-from quadlin.data.columns.levels import LevelLearner
-from quadlin.data.columns.names import shortened
-from quadlin.data.sources.feature_columns import (
-    columns_to_keep,
-    feature_columns,
-    is_label,
-    text_columns,
-)
-from quadlin.data.sources.feeds import Feed
+from quadlin.data.columns.errors import ColumnError, ReadOnceError, SourceError, first_line
+from quadlin.data.columns.levels import NUMBER, LevelLearner, kind_of, may_be_numbers
+from quadlin.data.columns.names import did_you_mean, shortened
+from quadlin.data.sources.feeds import Feed, Piece
 from quadlin.data.sources.means import Means, means_unknown
 from quadlin.data.sources.missing import Counts, refuse_infinite_entry
 from quadlin.data.sources.options import OpenOptions
 from quadlin.data.sources.readers import TableReader
 from quadlin.data.sources.source import default_rows
-from quadlin.data.sources.target_labels import LabelLearner
+
+
+def feature_columns(available: list[Any], options: OpenOptions, title: str) -> list[Any]:
+    """Return the columns of the table that are features."""
+    _check_roles(available, options, title)
+    columns = options.columns if options.encoder is None else options.encoder.input_names
+    if columns is None:
+        others = (options.target, options.weight, *options.keep, *options.exclude)
+        features = [name for name in available if name not in others]
+        if not features:
+            raise SourceError(
+                "{title} has no columns left for features: it has {names}. {advice}.".format(
+                    title=title,
+                    names=shortened(available),
+                    advice=(
+                        "Leave out `exclude`, or name fewer columns"
+                        if options.exclude
+                        else "Give a table with at least one more column"
+                    ),
+                )
+            )
+        return features
+    columns = [columns] if isinstance(columns, str) else list(columns)
+    _check_features(columns, available, options, title)
+    return columns
+
+
+def _check_roles(available: list[Any], options: OpenOptions, title: str) -> None:
+    """Refuse columns that the options name but the table does not have."""
+    for role, name in (("target", options.target), ("weight", options.weight)):
+        if name is not None and not isinstance(name, str | int):
+            raise SourceError(f"{title}: name the column of the {role} instead of giving an array.")
+        if name is not None and name not in available:
+            remedy = f"Name one of them with `{role}`."
+            raise SourceError(_no_column(title, name, f" for the {role}", available, remedy))
+    if options.target is not None and options.target == options.weight:
+        raise SourceError(
+            f"{options.target!r} cannot be both the target and the weight. Name another `weight`."
+        )
+    for option in ("exclude", "categorical_features"):
+        for name in getattr(options, option):
+            if name not in available:
+                where = f" of `{option}`"
+                raise SourceError(_no_column(title, name, where, available, _correct(option)))
+
+
+def _check_features(
+    columns: list[Any], available: list[Any], options: OpenOptions, title: str
+) -> None:
+    """Refuse features that are not in the table, are named twice, or are the target or weight."""
+    if absent := [name for name in columns if name not in available]:
+        correct = "Correct `columns`, or give rows with that column."
+        remedy = correct if options.encoder is None else "Give rows with the columns of the model."
+        raise SourceError(_no_column(title, absent[0], "", available, remedy))
+    if not columns:
+        raise SourceError("`columns` is empty: name at least one column.")
+    if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
+        raise SourceError(_named_twice("columns", repeated[0]))
+    for role, name in (("target", options.target), ("weight", options.weight)):
+        if name is not None and name in columns:
+            chosen = options.encoder is None
+            remedy = "Leave it out of {option}." if chosen else "Name another {option}."
+            raise SourceError(
+                ("{name!r} cannot be both a feature and the {role}. " + remedy).format(
+                    name=name, role=role, option=f"`{'columns' if chosen else role}`"
+                )
+            )
+
+
+def columns_to_keep(sample: nw.DataFrame[Any], keep: Sequence[Any], title: str) -> Any:
+    """Return an empty frame with the columns that are passed on."""
+    available = list(sample.columns)
+    if absent := [name for name in keep if name not in available]:
+        raise SourceError(_no_column(title, absent[0], " to keep", available, _correct("keep")))
+    if repeated := [name for i, name in enumerate(keep) if name in keep[:i]]:
+        raise SourceError(_named_twice("keep", repeated[0]))
+    return sample.select(list(keep)).head(0).to_native() if keep else None
+
+
+def _named_twice(option: str, name: Any) -> str:
+    text = "{option} names {name!r} twice. Name it once."
+    return text.format(option=f"`{option}`", name=name)
+
+
+def _correct(option: str) -> str:
+    return f"Correct `{option}`."
+
+
+def _no_column(title: str, name: Any, purpose: str, available: list[Any], remedy: str) -> str:
+    """Return a message that a table has no such column, with its columns and advice."""
+    return f"{title} has no column {name!r}{purpose}{_has(name, available, remedy)}"
+
+
+def _has(name: Any, available: list[Any], remedy: str) -> str:
+    """Return a list of the columns of the table, and where the missing one may be."""
+    listing = f"; it has {shortened(available)}."
+    for separator, shown in ((";", ";"), ("\t", r"\t"), ("|", "|"), (" ", " ")):
+        split = (str(column).split(separator) for column in available if separator in str(column))
+        if str(name) in (part.strip('" ') for parts in split if parts[0] for part in parts):
+            return f"{listing} If '{shown}' separates them, give delimiter={shown!r}."
+    if all(NUMBER.fullmatch(str(column)) for column in available):
+        return f"{listing} If the first row holds data, give header=False."
+    if len(available) == 1:
+        return f"{listing} If these are several columns, give their separator with `delimiter`."
+    return " ".join([listing + did_you_mean(name, available), remedy])
+
+
+def text_columns(
+    sample: nw.DataFrame[Any], columns: list[Any], options: OpenOptions, title: str
+) -> set[Any]:
+    """Return the features that are categorical: with an encoder, those that it has levels of."""
+    declared = set(columns) & set(options.categorical_features)
+    encoder = options.encoder
+    encoded = {} if encoder is None else dict(zip(encoder.input_names, encoder.levels, strict=True))
+
+    def is_level(name: Any) -> bool:
+        return is_category(sample.get_column(name), encoded.get(name) is not None)
+
+    try:
+        text = {name for name in columns if name in declared or is_level(name)}
+    except ValueError as error:
+        raise SourceError.about(title, error) from None
+    if encoder is None:
+        return text
+    for name in columns:
+        levels = encoded[name]
+        if name in text if levels is None else not (name in text or may_be_numbers(levels)):
+            raise SourceError(
+                f"{title}: column {name!r} holds {'text' if name in text else 'numbers'}, but it "
+                f"held {'numbers' if levels is None else 'text'} during the fit. Convert it."
+            )
+    return {name for name in columns if encoded[name] is not None}
+
+
+def is_label(column: nw.Series[Any], role: str, classify: bool, title: str, is_csv: bool) -> bool:
+    """Return whether a column is text that can be classified; refuse text that must be numeric."""
+    try:
+        text = is_text(column)
+    except ColumnError:
+        text, classify = True, False
+    if text and not classify:
+        comma = ' If it has decimal commas, give decimal=",".' if is_csv else ""
+        raise SourceError(
+            f"{title}: the {role} {column.name!r} has dtype {column.dtype}, but must be numbers. "
+            f"Choose a numeric column with `{role}`, or replace its values by numbers.{comma}"
+        )
+    return text
+
+
+MANY_LABELS = 1000  # text with more distinct values is refused, even if the user asks for labels
+MOST_UNASKED, FEW = 50, 10  # most labels without being asked, and a number that is always accepted
+AS_CLASSES = ' If each value is a class, give labels="learn".'
+
+
+@dataclass
+class LabelLearner:
+    """Learns the labels of a text target from pieces of a table.
+
+    Unless the user `asked` for classes, text that is mostly numbers is refused, with its first cell
+    that is not a number; and so is text with a different value in every second row.
+    """
+
+    title: str  # of the table, in errors
+    target: Any
+    asked: bool
+    seen: set[str] = field(default_factory=set)
+    rows: int = 0  # with a cell that is not missing
+    numbers: int = 0
+    word: tuple[str, str] | None = None  # the first cell that is not a number, and its row
+
+    def add(self, piece: Piece) -> None:
+        """Note the labels of some rows."""
+        column = nw.from_native(piece.X, eager_only=True).get_column(self.target).cast(nw.String())
+        distinct = column.drop_nulls().unique().to_list()
+        places = np.empty(0, dtype=int)
+        if words := [label for label in distinct if not is_number(label)]:
+            places = np.flatnonzero(column.is_in(words).fill_null(value=False).to_numpy())
+        rows = len(column) - column.null_count()
+        self.rows, self.numbers = self.rows + rows, self.numbers + rows - len(places)
+        if self.word is None and len(places):
+            self.word = str(column[int(places[0])]), piece.where(int(places[0]))
+        if len(self.seen) <= MANY_LABELS:
+            self.seen.update(distinct)
+
+    def labels(self) -> tuple[str, ...]:
+        """Return the sorted labels, or raise an error that says why the values are not labels."""
+        many = len(self.seen) > MANY_LABELS
+        if (many or not self.asked) and self.word is not None and 2 * self.numbers > self.rows:
+            cell, where = self.word
+            raise SourceError(
+                (
+                    "{title}: the target {target!r} holds numbers in {numbers:,} of {rows:,} "
+                    "rows, but {cell!r} in {where}. Correct that cell, or empty it and give "
+                    'missing="drop".{classes}'
+                ).format(
+                    title=self.title,
+                    target=str(self.target),
+                    numbers=self.numbers,
+                    rows=self.rows,
+                    cell=cell,
+                    where=where,
+                    classes="" if many else AS_CLASSES,
+                )
+            )
+        most = min(MOST_UNASKED, max(self.rows, 2 * FEW) // 2)
+        if many or (not self.asked and len(self.seen) > most):
+            numbers = all(map(is_number, self.seen))
+            raise SourceError(
+                (
+                    "{title}: the target {target!r} is {kind}, with {count} different "
+                    "values{rows}, such as {first!r}. {advice}.{classes}"
+                ).format(
+                    title=self.title,
+                    target=str(self.target),
+                    kind="numbers as text" if numbers else "text",
+                    count=f"more than {MANY_LABELS:,}" if many else f"{len(self.seen):,}",
+                    rows="" if many else f" in {self.rows:,} rows",
+                    first=min(self.seen),
+                    advice=(
+                        'Convert it to numbers, or give decimal="," if it has decimal commas'
+                        if numbers
+                        else "Choose a column of fewer labels, or of numbers"
+                    ),
+                    classes="" if many else AS_CLASSES,
+                )
+            )
+        return tuple(sorted(self.seen))
+
+
+def is_number(label: str) -> bool:
+    """Return whether a label is a number, perhaps with a decimal comma."""
+    return NUMBER.fullmatch(label.replace(",", ".", 1)) is not None
 
 
 def table_reader(

@@ -1,24 +1,104 @@
 """Sources of rows: a feed of pieces, and a reader that turns them into chunks of equal size."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, NoReturn
+from queue import Empty, Full, Queue
+from threading import Event, Thread
+from time import monotonic
+from typing import Any, NoReturn, TypeVar
 
 import narwhals as nw
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 
 from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk, RowSource
+from quadlin.core.rows import Rows
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError
-from quadlin.data.columns.level_codes import Unseen
+from quadlin.data.columns.levels import Unseen
 from quadlin.data.columns.names import shortened
 from quadlin.data.sources.csv_text import Dialect
-from quadlin.data.sources.feeds import Feed, Piece
+from quadlin.data.sources.feeds import Feed, Piece, spread
 from quadlin.data.sources.missing import Counts, empty_columns
-from quadlin.data.sources.prefetch import read_ahead
 from quadlin.data.sources.readers import Reader
+
+T = TypeVar("T")
+DEPTH = 2  # items that may wait; more would only take memory
+LAST = 2.0  # seconds that the thread is given to end
+PATIENCE = 0.05  # seconds after which a blocked thread checks whether it should stop
+
+
+def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
+    """Yield the items, fetched in a background thread that ends when the caller stops.
+
+    Parameters
+    ----------
+    items : iterable
+        Iterated over in the other thread.
+    depth : int
+        How many items may wait.
+
+    Yields
+    ------
+    item
+        The items in order. An error in the other thread is raised here.
+
+    Examples
+    --------
+    >>> list(read_ahead(range(5)))
+    [0, 1, 2, 3, 4]
+    """
+    queue: Queue[tuple[str, Any]] = Queue(depth)
+    stop = Event()
+    thread = Thread(
+        target=_fetch, args=(items, queue, stop), name="quadlin-read-ahead", daemon=True
+    )
+    thread.start()
+    try:
+        while True:
+            kind, value = queue.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise value
+            yield value
+    finally:
+        stop.set()
+        end = monotonic() + LAST
+        # Make room for a blocked put, so that the thread can end. A thread that waits for input,
+        # which may never come, is abandoned.
+        while thread.is_alive() and monotonic() < end:
+            try:
+                queue.get(timeout=PATIENCE)
+            except Empty:
+                thread.join(PATIENCE)
+
+
+def _fetch(items: Iterable[Any], queue: "Queue[tuple[str, Any]]", stop: Event) -> None:
+    walk = iter(items)
+    try:
+        for item in walk:
+            if not _put(queue, ("item", item), stop):
+                return
+            del item  # otherwise this thread would keep alive what the caller has released
+        _put(queue, ("end", None), stop)
+    except BaseException as error:  # raised in the caller's thread
+        _put(queue, ("error", error), stop)
+    finally:
+        close = getattr(walk, "close", None)  # files are closed by the thread that opened them
+        if close is not None:
+            close()
+
+
+def _put(queue: "Queue[tuple[str, Any]]", entry: tuple[str, Any], stop: Event) -> bool:
+    while not stop.is_set():
+        try:
+            queue.put(entry, timeout=PATIENCE)
+            return True
+        except Full:
+            continue
+    return False
 
 
 @dataclass(frozen=True)
@@ -273,3 +353,74 @@ def default_rows(per_row: float, width: int, sparse: bool) -> int:
     """Return the rows per chunk, such that it fits in the cache or outweighs results of size d."""
     entries = max(BLOCK_ELEMENTS, 4 * width) if sparse else BLOCK_ELEMENTS
     return max(1, int(entries / max(per_row, 1)))
+
+
+def cached(source: Source, max_bytes: float) -> Source:
+    """Return the same rows, cached in memory, or the source itself if they take too much.
+
+    Parameters
+    ----------
+    source : Source
+        Rows that can be read again. Slices of an array are not cached, nor are rows that were
+        opened with ``keep``.
+    max_bytes : float
+        The most bytes that the rows may take.
+
+    Returns
+    -------
+    Source
+        A source with the same chunks and the same fingerprint.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from quadlin.data import open_source
+    >>> source = open_source(pl.DataFrame({"a": [1.0, 2.0, 3.0]}), chunk_rows=2)
+    >>> [chunk.X.shape for chunk in cached(source, 1e6)], cached(source, 10) is source
+    ([(2, 1), (1, 1)], True)
+    """
+    if not source.again or source.feed.is_array or source.reader.kept_columns is not None:
+        return source
+    chunks, size = [], 0
+    for chunk in Rows.of(source).walk():
+        chunks.append(replace(chunk, y=None if chunk.y is None else np.array(chunk.y)))
+        size += _bytes(chunk)
+        if size > max_bytes:
+            return source
+    feed = CachedFeed(tuple(chunks), source.feed, source.title)
+    return replace(source, feed=feed, rows=feed.rows, counts=Counts())
+
+
+@dataclass(frozen=True)
+class CachedFeed(Feed):
+    """Chunks that were read before."""
+
+    chunks: tuple[Chunk, ...]
+    origin: Feed
+    title: str
+    again, ahead, is_read = True, False, True
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return sum(chunk.X.shape[0] for chunk in self.chunks)
+
+    def pieces(self, rows: int) -> Iterator[Piece]:
+        """Yield the chunks."""
+        for chunk in self.chunks:
+            yield Piece(chunk.X, chunk.y, chunk.weight, start=None)
+
+    def parts(self, count: int) -> list["CachedFeed"]:
+        """Cut between chunks."""
+        sizes = [chunk.X.shape[0] for chunk in self.chunks]
+        return [replace(self, chunks=self.chunks[run]) for run in spread(sizes, count)]
+
+    def identity(self) -> Any:
+        """Return the identity of the feed that the chunks were read from."""
+        return self.origin.identity()
+
+
+def _bytes(chunk: Chunk) -> int:
+    X = chunk.X
+    arrays = [X.data, X.indices, X.indptr] if issparse(X) else [X]
+    return sum(a.nbytes for a in (*arrays, chunk.y, chunk.weight) if a is not None)

@@ -7,7 +7,7 @@ import narwhals as nw
 import numpy as np
 
 from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.level_codes import label_of
+from quadlin.data.columns.levels import label_of
 from quadlin.data.columns.names import shortened
 
 SIDES = ("user_rows", "item_rows")

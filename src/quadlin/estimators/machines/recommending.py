@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import probability
-from quadlin.data.columns.level_codes import label_of
+from quadlin.data.columns.levels import label_of
 from quadlin.data.columns.names import position_of
 from quadlin.estimators.machines.two_tables import TwoTables
 from quadlin.estimators.regression.fitted import Fitted

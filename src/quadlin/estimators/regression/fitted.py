@@ -16,7 +16,7 @@ from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.data.columns.columns import fill_for
 from quadlin.data.columns.fields import field_numbers
-from quadlin.data.columns.level_codes import MISSING_MARK
+from quadlin.data.columns.levels import MISSING_MARK
 from quadlin.estimators.regression.tasks import FitResult, Task
 from quadlin.estimators.regression.trust import Trust, in_model_dtype, trust_of
 from quadlin.estimators.rows.columns import Columns

@@ -9,7 +9,7 @@ from scipy.sparse import issparse
 from quadlin.core.messages import warn
 from quadlin.data import Source
 from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.level_codes import Unseen
+from quadlin.data.columns.levels import Unseen
 from quadlin.data.columns.names import did_you_mean, shortened
 
 
