@@ -14,16 +14,14 @@ from quadlin.core.chunks import is_dask
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.opening.dask_collections import is_dask_frame, open_dask_array, open_dask_frame
-from quadlin.data.opening.slices import SliceFeed, open_array
+from quadlin.data.opening.slices import SliceFeed, load_numpy, open_array
 from quadlin.data.sources.csv_text import Dialect
 from quadlin.data.sources.feeds import Feed
 from quadlin.data.sources.files import FORMATS, find
 from quadlin.data.sources.iterators import open_iterator, vector_of
 from quadlin.data.sources.means import array_means
-from quadlin.data.sources.numpy_files import load_numpy
-from quadlin.data.sources.options import OpenOptions
 from quadlin.data.sources.readers import POLICIES, ArrayReader, Reader
-from quadlin.data.sources.schema import table_reader
+from quadlin.data.sources.schema import OpenOptions, table_reader
 from quadlin.data.sources.source import Source, default_rows
 from quadlin.data.sources.svmlight import open_line_stream, open_lines
 
@@ -111,7 +109,7 @@ def _open_handle(handle: Any, options: OpenOptions) -> Opened:
                 "An open file needs `format` csv, tsv, arrow (a stream), svmlight or libffm{else_}"
             ).format(else_=f"; {format!r} needs a file with a path." if format in FORMATS else ".")
         )
-    from quadlin.data.opening.handles import open_stream
+    from quadlin.data.sources.table_files import open_stream
 
     return table_reader(
         *open_stream(handle, format, options.text, options.written(format)), options
