@@ -173,9 +173,6 @@ def test_every_study_has_a_verdict_on_the_page():
 
 
 @pytest.mark.smoke
-@pytest.mark.xfail(
-    strict=True, reason="All 31 rows of the page read 'yes' (issue 34), Lemma 7 among them"
-)
 @pytest.mark.parametrize("title", ["Lemma 7: dependence on τ", "What two-valued features hide"])
 def test_claims_that_hold_in_part_are_not_called_true(title):
     """The estimate of M errs as τ^(−½) and not as 1/τ; predictions do not need diag M."""
@@ -200,15 +197,7 @@ def recovered(ratio, k, d=60):
 @pytest.mark.parametrize("k", [1, 2, 4])
 @pytest.mark.parametrize(
     "ratio",
-    [
-        pytest.param(
-            1.15,
-            marks=pytest.mark.xfail(
-                strict=True, reason="The recovery studies do not reproduce at HEAD (issue 34)"
-            ),
-        ),
-        1.5,
-    ],
+    [1.15, 1.5],
 )
 def test_the_study_of_recovery_reproduces(ratio, k):
     stored = rows("transition").query("method == 'polished' and k == @k and ratio == @ratio")

@@ -7,8 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from quadlin.paper.laws import coefficients
 from quadlin.paper.page import BEGIN, END, results_as_markdown
-from quadlin.paper.studies import constants, rate, rip, samples, self_interactions
+from quadlin.paper.studies import constants, rate, rip, samples, self_interactions, studies
 from quadlin.paper.trend import power
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -66,3 +67,29 @@ def test_a_sentence_of_the_page_has_the_exponents_of_the_results(phrase):
 def test_the_tables_are_written_from_the_results():
     stated = PAGE[PAGE.index(BEGIN) + len(BEGIN) : PAGE.index(END)].strip()
     assert stated == results_as_markdown(RESULTS).strip()
+
+
+@pytest.mark.parametrize("name", ["transition", "masks", "dimension", "nearly_low_rank"])
+def test_a_cell_of_a_study_gives_its_committed_rows_again(name):
+    study, stored = studies()[name], rows(name)
+    task = study.tasks("full")[len(study.tasks("full")) // 3]
+    cell = stored[np.logical_and.reduce([stored[key] == value for key, value in task.items()])]
+    for (_, row), again in zip(cell.iterrows(), study.run(task, "cpu"), strict=True):
+        for column, value in again.items():
+            if isinstance(value, float):
+                assert np.isclose(value, row[column], rtol=0.02, atol=1e-8), column
+            else:
+                assert value == row[column], column
+
+
+def test_one_over_tau_is_not_general():
+    """With values ±1 and, rarely, 0 the error of G·√n grows faster than 1/τ (Lemma 7)."""
+    errors, taus, n, rng = [], (0.2, 0.1, 0.05), 20_000, np.random.default_rng(0)
+    for tau in taus:
+        share = tau / (1 + tau)  # of zeros, for φ − 1 = τ
+        signs = np.where(rng.random((n, 200)) < 0.5, -1.0, 1.0)
+        z = np.where(rng.random((n, 200)) < share, 0.0, signs) / (1 - share) ** 0.5
+        z = (z - z.mean(0)) / z.std(0)
+        G = coefficients((z**3).mean(0), (z**4).mean(0))[0]
+        errors.append(np.abs(G[1] - (1 - 2 / tau)).max())
+    assert power(taus, errors).exponent < -1.3

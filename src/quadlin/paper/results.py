@@ -6,8 +6,10 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from subprocess import CalledProcessError, run
 from tempfile import NamedTemporaryFile
 from typing import Any
 
@@ -222,8 +224,8 @@ def _number(value: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that results depend on."""
-    packages = {"quadlin": __version__, "python": platform.python_version()}
+    """Return the versions that results depend on, with the commit of a checkout."""
+    packages = {"quadlin": __version__, "python": platform.python_version()} | _commit()
     for name in PACKAGES:
         if name.replace("scikit-learn", "sklearn").replace("-", "_") in sys.modules:
             try:
@@ -231,3 +233,18 @@ def versions() -> dict[str, str]:
             except PackageNotFoundError:
                 continue
     return packages
+
+
+@cache
+def _commit() -> dict[str, str]:
+    """Return the commit of the checkout, marked where files of the package differ from it."""
+    try:
+        folder = Path(__file__).parent
+        commands = (["rev-parse", "HEAD"], ["status", "--porcelain", "--", str(folder.parent)])
+        commit, changes = (
+            run(["git", "-C", str(folder), *c], capture_output=True, text=True, check=True).stdout
+            for c in commands
+        )
+    except (OSError, CalledProcessError):
+        return {}
+    return {"commit": commit.strip() + (" with changes" if changes.strip() else "")}

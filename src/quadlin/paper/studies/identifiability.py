@@ -129,6 +129,7 @@ def verdict(frame: Frame) -> Verdict:
     )
     least, most = two_valued.min(), two_valued.max()
     checks = {
+        "the function cannot be learnt": bool(most["prediction"] > EXACT),
         "the diagonal is lost": bool(least["diagonal"] > LOST),
         "twins predict alike": bool(most["twin_prediction"] < 1e-10),
         "one direction per feature is hidden": bool(most["hidden"] == least["hidden"] == 1.0),
@@ -150,8 +151,9 @@ def verdict(frame: Frame) -> Verdict:
     kept = [names[q] for q in ("prediction", "off_diagonal", "folded") if most[q] <= EXACT]
     words += (
         f"What is not lost: {', '.join(kept)}, even where the diagonal is not that of a low-rank "
-        "matrix. So the paper's assumption of an M without diagonal is needed to name one of the "
-        "equivalent parameter sets, not to learn the function. "
+        "matrix. So the claim holds in part: an M without diagonal names one of the equivalent "
+        "parameter sets, but the function is learnt with any. The fit reports no diagonal here; "
+        "where M is of low rank, its entries off the diagonal determine the diagonal as well. "
         if kept
         else "Nothing was recovered in every draw. "
     )
