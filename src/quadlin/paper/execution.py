@@ -2,6 +2,7 @@
 
 import importlib.util
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -17,6 +18,8 @@ from threadpoolctl import threadpool_limits
 from quadlin.paper.results import Part, Results, versions
 from quadlin.paper.studies import studies
 from quadlin.paper.study import Study, Task
+
+LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
 
 
 @contextmanager
@@ -92,9 +95,21 @@ def _no_swallowed_interrupt() -> Iterator[None]:
 
 @contextmanager
 def progress_bar(total: int, shown: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a function that advances the bar by one task; there is no bar without rich."""
-    if not shown or importlib.util.find_spec("rich") is None:
+    """Yield a function that counts a task as done: in a bar, or in a line every ten seconds."""
+    if not shown:
         yield lambda name: None
+        return
+    if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
+        done, last = 0, perf_counter()
+
+        def count(name: str) -> None:
+            nonlocal done, last
+            done += 1
+            if perf_counter() - last >= LINE_SECONDS or done == total:
+                last = perf_counter()
+                print(f"{name}: {done} of {total} tasks", file=sys.stderr, flush=True)
+
+        yield count
         return
     from rich.console import Console
     from rich.progress import (

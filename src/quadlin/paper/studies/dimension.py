@@ -83,8 +83,8 @@ def verdict(frame: Frame) -> Verdict:
             "Outside it is of that order too, up to a small factor: the condition is sufficient "
             "and was not seen to be necessary. "
             if bounded
-            else "Outside the constant grows with the fourth moment, so the condition, or one like "
-            "it, is needed. "
+            else "Outside the constant grows with the fourth moment φ; whether a larger d "
+            "mends it, as the condition says, is not tested by this. "
         )
         + "Panel (c) of the figure, rare 0/1 features with φ = 98, would need d ≥ 9,411 and has "
         "d = 1000: it lies outside the theorem (and is not τ-MIP either)."

@@ -144,6 +144,7 @@ def verdict(frame: Frame) -> Verdict:
         "GD as printed does not find the optimum at a = 0": printed > SOLVED,
         "it is worse at a = 0": median("last", "gd_printed", 0.0)
         > 2 * median("last", "gd_printed", mild),
+        "skewness alone stops GD": median("last", "gd_standardised", 0.0) > SOLVED,
         "MES converges at every a": bool(((mes["last"] < SOLVED) | (mes["left"] < STUCK)).all()),
     }
     measured = (
