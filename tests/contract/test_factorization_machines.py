@@ -197,15 +197,7 @@ def test_three_fields_interact_with_each_other():
     assert abs(model.interaction("c0=1", "c2=1")) + abs(model.interaction("c1=1", "c2=1")) > 1e-3
 
 
-RANK_ZERO = pytest.mark.xfail(
-    strict=True,
-    reason="ten one-hot fields: rank 0 with fewer rows than parameters (issue 33)",
-)
-
-
-@pytest.mark.parametrize(
-    "draws", [pytest.param(None, marks=RANK_ZERO), pytest.param(60, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("draws", [None, 60])
 def test_six_fields_with_more_parameters_than_rows_are_learned(draws):
     frame, y, truth = contexts((300, 200, 12, 7, 5, 4), 2000, 1)
     with warnings.catch_warnings():

@@ -114,7 +114,7 @@ MODELS = {
 ATTRIBUTES = (
     *("coef_", "intercept_", "components_", "eigenvalues_", "rank_", "alpha_", "classes_"),
     *("status_", "history_", "n_iter_", "n_samples_seen_", "n_features_in_", "fill_", "noise_"),
-    *("feature_names_in_", "coef_std_", "signal_", "best_score_", "cv_results_", "pairs_"),
+    *("feature_names_in_", "coef_std_", "signal_", "best_score_", "cv_results_"),
 )
 
 
@@ -134,6 +134,8 @@ def readings(model, rows):
         found["spread"] = model.predict(rows, return_std=True)[1]
     if len(getattr(model, "classes_", ())) < 3 and hasattr(model, "summary"):
         found |= {"summary": str(model.summary()), "diagnosis": model.diagnose()}
+    if hasattr(model, "pairs_"):
+        found["pairs"] = str(model.pairs_)
     found |= {name: getattr(model, name) for name in ATTRIBUTES if hasattr(model, name)}
     return found
 

@@ -110,6 +110,27 @@ typedef struct {
 } columns;
 
 #define MOST_UNKNOWNS 33 /* of a level of a field: a linear coefficient and a factor */
+#define MOST_SWEPT 40 /* unknowns of a column that a sweep solves for */
+
+/* Columns of sparse rows and what a sweep over them moves. Must agree with `SweepStructure` in `sweeps.py`. */
+typedef struct {
+    int64_t K, first, last; /* unknowns of a column, and the columns of a group */
+    const int64_t *starts;  /* (d + 1,), of the entries of each column */
+    const int32_t *rows;    /* of each entry */
+    const double *x;        /* of each entry; 0 where all are one */
+    const double *weight;   /* (n,), or 0 */
+    double *total, *residual; /* (n, K - 1), (n,) */
+    float *spread;            /* (n, K (K + 1) / 2): sums of the covariances of the columns of a row */
+    double *turn;             /* (n, K) */
+    double *table, *cov;      /* (d, K), (d, K, K); cov is 0 unless the sweep is variational */
+    const double *mean, *precision; /* (K,), of the group */
+    const double *prior, *pull;     /* (d, K, K), (d, K): what earlier rows say, or 0 */
+    const double *z;                /* (d, K), normal numbers for draws, or 0 */
+    const double *signs;            /* (K,) */
+    double *variance;               /* (n,), of the predictions of the rows */
+    double noise;
+} column_sweep;
+
 #define MOST_NUMBERS 600 /* that the rows of two levels need: the products of the unknowns, and those with the rest */
 
 /* The rows that have patterns of two entities, and what they say about those of the one, given the
@@ -296,6 +317,7 @@ int columns_size(void) { return sizeof(columns); }
 int meetings_size(void) { return sizeof(meetings); }
 int evidence_size(void) { return sizeof(evidence); }
 int systems_size(void) { return sizeof(systems); }
+int column_sweep_size(void) { return sizeof(column_sweep); }
 
 /* How wide the instructions of this machine are: 0, 1 or 2. */
 int instruction_level(void)
@@ -487,3 +509,7 @@ void run_evidence(evidence *t, int level) { WIDEST(gather_evidence, double, t) }
 void run_factors(systems *t, int level) { WIDEST(factorise, double, t) }
 
 void run_solutions(systems *t, int level) { WIDEST(solve_levels, double, t) }
+
+void run_column_sweep(const column_sweep *t, int level) { WIDEST(sweep_columns, double, t) }
+
+void run_column_variance(const column_sweep *t, int level) { WIDEST(spread_columns, double, t) }

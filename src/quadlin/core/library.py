@@ -66,7 +66,7 @@ def _mismatch(loaded: ctypes.CDLL) -> str | None:
 
 def _mirrors() -> dict[str, type[ctypes.Structure]]:
     """Return the structures that are written down here and in `_passes.c`, by their name there."""
-    from quadlin.core import compiled_columns, compiled_levels  # which import this module
+    from quadlin.core import compiled_columns, compiled_levels, sweeps  # which import this module
 
     return {
         "pass": Pass,
@@ -76,6 +76,7 @@ def _mirrors() -> dict[str, type[ctypes.Structure]]:
         "meetings": compiled_levels.MeetingsStructure,
         "evidence": compiled_levels.EvidenceStructure,
         "systems": compiled_levels.SystemsStructure,
+        "column_sweep": sweeps.SweepStructure,
     }
 
 

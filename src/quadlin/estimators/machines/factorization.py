@@ -74,11 +74,12 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     l·k²). Draws take 30 more sweeps in all and one per draw, and 8·(k + 1)·(d + fields) bytes per
     draw, at most 256 MB: beyond that, only every second draw is kept, or every third, and so on.
 
-    Sparse rows in memory with more than 500 columns and fewer rows than parameters, of more than
-    two groups of columns, are fitted by sweeps over the columns, in O(nnz(X)·k² + d·k³) time each,
-    on a copy of the rows by columns. Some 10 to 30 sweeps reach the optimum to within 1%. If rank
-    (0, 2 or 8) or penalties are not given, they are chosen on a held-out fifth of the rows, in
-    about 30 more sweeps.
+    Rows of more than two such groups (contexts: users, items, hours, devices), and rows of more
+    than 500 columns with numbers or lists of labels beside two groups, are fitted by 30 sampled and
+    then 15 variational sweeps over all columns, in O(nnz(X)·k² + d·k³) time each. Each field and
+    each number has a prior of its own, other columns share one, and every column has factors; draws
+    go on from the sampler. A sweep is one step of ``max_iter``. With ``uncertainty=True`` or
+    ``loss="huber"`` such rows are fitted as those of two groups, which takes far longer.
 
     Examples
     --------

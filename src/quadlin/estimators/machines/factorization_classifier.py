@@ -27,7 +27,7 @@ def fit_field_labels(job: Job, draws: int | None) -> Fitted | None:
     """Fit log-odds to labels 0 and 1 of one-hot fields by their posterior; None for other rows."""
     task, rows, source, on_step = job.task, job.rows, job.source, job.on_step
     if isinstance(source, Source):
-        read = gathered(rows, source, task.make_units.fields)
+        read = gathered(rows, source, task.make_units.fields, loose=True)
         if read is None:
             return None
         source = read
@@ -43,7 +43,7 @@ def fit_field_labels(job: Job, draws: int | None) -> Fitted | None:
 
     watched = None if on_step is None else hook
     as_numbers = replace(job, task=numbers, source=source, on_step=watched)
-    fitted = fit_fields(as_numbers, draws, labels=True)
+    fitted = fit_fields(as_numbers, draws, loose=True, labels=True)
     if fitted is None:
         return None
     try:

@@ -12,17 +12,17 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
+from quadlin.estimators.machines.context_fit import are_swept, fit_contexts
 from quadlin.estimators.machines.field_law import with_law
 from quadlin.estimators.machines.robust_fields import ROUNDS, RobustRows
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Job, OnStep, fit
 from quadlin.estimators.regression.tasks import Task
 from quadlin.estimators.rows.input_errors import check_row_count, check_weights, warn_of_target
-from quadlin.solve.choose.column_choice import left_to_columns
 from quadlin.solve.choose.rank_climb import too_wide
 from quadlin.solve.fields.field_machine import FieldMachine, Sweep
 from quadlin.solve.fields.field_predict import field_model
-from quadlin.solve.fields.field_rows import default_signs, may_follow
+from quadlin.solve.fields.field_rows import default_signs, has_many_entities, may_follow
 from quadlin.solve.fields.field_table import FieldTable, field_table
 from quadlin.solve.fields.gibbs import Draws, draw
 from quadlin.solve.fields.label_machine import BURN_IN as LABEL_BURN_IN
@@ -50,13 +50,13 @@ def fit_fields(
     """Fit rows of one-hot fields by their posterior; None where the rows are not of that kind.
 
     Weights count observations (`Tally`). With `draws`, the predictions are means over so many
-    draws. With `loose` there may be columns that follow no field, if they have no part in products
-    and there are no draws. With `labels`, the targets are labels 0 and 1, their weights count rows
-    as they are, and the log-odds are fitted.
+    draws. With `loose` there may be columns that follow no field. With `labels`, the targets are
+    labels 0 and 1, their weights count rows as they are, and the log-odds are fitted. Rows of more
+    than two entities are fitted by sweeps over their columns (`fit_contexts`).
     """
     task, rows, on_step = job.task, job.rows, job.on_step
     source: Any = job.source
-    fields, loose = task.make_units.fields, loose and draws is None
+    fields = task.make_units.fields
     if isinstance(source, Source):
         source = gathered(rows, source, fields, loose)
     if not _may_qualify(source, fields, loose):
@@ -64,18 +64,26 @@ def fit_fields(
     surveyed = rows.reduce(survey)
     check_row_count(surveyed.tally.rows)
     check_weights(surveyed.tally, task.make_units.dtype)
-    rank = AUTO_RANK if task.automatic.rank else task.options.rank
-    few = left_to_columns(rows, replace(task.options, rank=rank), surveyed, task.make_units)
     share = 1.0 if labels else surveyed.tally.share
     if share != 1:
         weight = np.ones(len(source.y)) if source.weight is None else np.asarray(source.weight)
         source = replace(source, weight=share * weight)
+    swept = are_swept(task) and float(surveyed.target.var[0]) > 0
+    if swept and len(fields) > 2 and has_many_entities(csr_array(source.X), fields):
+        warn_of_target(surveyed, task.options)
+        fitted = fit_contexts(job, source, surveyed, share, draws, labels)
+        if _is_exact(fitted, source) and draws is None and not labels:
+            return _without_penalty(task, rows, fitted, on_step)
+        return fitted
     robust = RobustRows.of(source) if task.robust else None
     if robust is not None:
         source, surveyed = robust.source, robust.surveyed(surveyed)
-    table = None if few and draws is None else field_table(source, fields, surveyed.features, loose)
+    slopes = loose and draws is None and not labels
+    table = field_table(source, fields, surveyed.features, slopes)
     if table is None:
-        return None
+        if not swept or not too_wide(source.X.shape[1]):
+            return None
+        return fit_contexts(job, source, surveyed, share, draws, labels)
     warn_of_target(surveyed, task.options)
     inference = _Inference(task, surveyed, table, rows, share, labels=labels)
     try:
@@ -93,12 +101,18 @@ def fit_fields(
         fitted = inference.fitted(status := Status.interrupted)
     done = draws is None and status in (Status.converged, Status.out_of_steps)
     if done and table.beside and not _products_of_fields_alone(fitted, table, source):
-        return None
+        return fit_contexts(job, source, surveyed, share, draws, labels) if swept else None
     if done and not labels and inference.history[-1].noise < NOISELESS * table.rows.scale:
         return _without_penalty(task, rows, fitted, on_step)
     if done and task.uncertainty:
         return with_law(task, rows, fitted, table, inference.machine)
     return fitted
+
+
+def _is_exact(fitted: Fitted, source: MemorySource) -> bool:
+    """Tell whether there is hardly any noise."""
+    done = fitted.status in (Status.converged, Status.out_of_steps)
+    return done and (fitted.noise or 0.0) < NOISELESS * float(np.std(np.asarray(source.y)))
 
 
 def _may_qualify(source: Any, fields: Sequence[np.ndarray], loose: bool) -> bool:

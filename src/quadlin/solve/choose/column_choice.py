@@ -16,9 +16,8 @@ import numpy as np
 from quadlin.core.chunks import Chunk
 from quadlin.core.moments import Survey, Tally
 from quadlin.core.rows import Rows
-from quadlin.core.units import Units, UnitsMaker
+from quadlin.core.units import Units
 from quadlin.solve.choose.rank import as_good, folds_by
-from quadlin.solve.fields.field_rows import has_many_entities
 from quadlin.solve.lowrank.column_descent import goes_by_columns
 from quadlin.solve.lowrank.column_ridge import ridges
 from quadlin.solve.lowrank.column_rows import ColumnFit, OrderedRows
@@ -82,22 +81,6 @@ def without_squares(rows: Rows, plan: P, surveyed: Survey) -> P:
     options = replace(options, rank=rank, alpha=alpha, loss="squared")
     by_columns = goes_by_columns(rows, units, options, tally)
     return replace(plan, make_units=maker) if by_columns else plan
-
-
-def left_to_columns(rows: Rows, options: Options, surveyed: Survey, make_units: UnitsMaker) -> bool:
-    """Tell whether there are fewer rows than parameters of one-hot levels of many entities.
-
-    A posterior in which levels are independent takes the noise for too large there and shrinks too
-    much; besides, the time of a sweep grows as the square of the number of entities.
-    """
-    options, fields = replace(options, alpha=(1.0, 1.0)), make_units.fields
-    units = make_units(surveyed.features, surveyed.target)
-    few = len(fields) > 2 and goes_by_columns(rows, units, options, surveyed.tally)
-    if not few:
-        return False
-    source = rows.engine.source
-    X = source.X if source.weight is None else source.X[np.flatnonzero(source.weight)]
-    return has_many_entities(X, fields)
 
 
 class ColumnSearch:

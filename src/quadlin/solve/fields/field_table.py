@@ -42,7 +42,7 @@ def field_table(
     be other columns, which have slopes.
     """
     X = csr_matrix(source.X, dtype=np.float64)
-    mean, scale = _standard(X, features)
+    mean, scale = standard(X, features)
     X = standardised(X, mean, scale)
     rows, beside = field_rows(X, source.y, fields, source.weight), None
     if rows.loose and loose:
@@ -68,7 +68,7 @@ def standardised(X: csr_matrix, mean: np.ndarray, scale: np.ndarray) -> csr_matr
     return X.multiply(scale).tocsr()
 
 
-def _standard(X: csr_matrix, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+def standard(X: csr_matrix, moments: Moments) -> tuple[np.ndarray, np.ndarray]:
     """Return the means and scales that standardise columns; 0/1 columns stay 0/1.
 
     Columns of numbers get standard deviation one, and mean zero unless most entries are zero.
