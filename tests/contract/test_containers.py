@@ -513,19 +513,7 @@ def fields(n, sizes):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        (12, 10),
-        pytest.param(
-            (300, 250, 60),
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="the path depends on the container (frame, CSR, Parquet, stream) (issue 33)",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("sizes", [(12, 10), (300, 250, 60)])
 def test_a_factorization_machine_of_fields_does_not_depend_on_the_container(sizes, tmp_path):
     frame, y = fields(900, sizes)
     machine = FactorizationMachineRegressor(random_state=0)
