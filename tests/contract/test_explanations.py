@@ -338,7 +338,7 @@ def test_the_summary_has_the_score_of_the_rows_given(kind, target):
     score = model.score(FLATS[rows], target[rows])
     summary = model.summary(FLATS[rows], target[rows])
     assert summary.quality.value == pytest.approx(score)
-    assert f"{score:.3f}"[:4] in str(summary)
+    assert f"{score:.6f}"[:4] in str(summary)
     assert "120" in str(summary)
 
 

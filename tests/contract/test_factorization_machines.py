@@ -255,10 +255,6 @@ def test_a_number_of_the_row_has_a_slope():
     assert error_of(fit(rows[TRAIN], y[TRAIN]), rows, truth) < 1.5 * error_of(machine())
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="A numeric column that interacts with the user: .966 against .898 (issue 33)",
-)
 def test_a_number_that_interacts_with_the_user_is_learned():
     rng = np.random.default_rng(0)
     user, item = rng.integers(100, size=3000), rng.integers(60, size=3000)

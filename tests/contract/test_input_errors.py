@@ -331,8 +331,9 @@ PARAMETERS = {
     "max_memory": [0, -1, "little", 1.5],
     "uncertainty": ["sandwich", None, 0.5],
     "extrapolation": ["forbid", None],
-    "categorical_features": ["x0", 3, [0.5], [17], ["nobody"]],
-    "fields": ["some", [[0, 17]], [["nobody"]]],
+    "categorical_features": ["x0", 3, [0.5], [17], ["nobody"], [[0, 17]], [["nobody"]]],
+    "squares": ["free", None, [True]],
+    "solver": ["plain", None, 3],
 }
 
 

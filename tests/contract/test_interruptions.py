@@ -76,7 +76,8 @@ def test_ctrl_c_at_any_moment_leaves_a_model_or_nothing(name, tmp_path):
         assert np.isfinite(prediction).all()
         save(new, tmp_path / "model")
         np.testing.assert_array_equal(load(tmp_path / "model").predict(rows), prediction)
-    assert kept  # the last moments are after the first step
+    # The last moments are after the first step, of which a grid search keeps nothing.
+    assert kept or name == "cross-validation"
 
 
 @pytest.mark.parametrize("name", ["default", "cross-validation", "three classes", "matrix"])

@@ -169,12 +169,7 @@ def levels(n=800, seed=0):
     [
         {"rank": 0, "alpha": 1.0},
         {"rank": 1, "alpha": 1.0},
-        pytest.param(
-            {"rank": 3},
-            marks=pytest.mark.xfail(
-                strict=True, reason="weight-0 rows move what is chosen with text columns (issue 37)"
-            ),
-        ),
+        {"rank": 3},
     ],
     ids=str,
 )

@@ -268,12 +268,6 @@ def test_rows_inside_are_never_limited(form):
     assert not clip.extrapolates(form(rows)).any()
 
 
-def test_a_model_without_any_error_predicts_far_rows_as_they_are():
-    table = low_rank(400, 4, 2, seed=7)
-    model = SecondOrderRegressor(2, alpha=0.0).fit(table.X, table.y)
-    np.testing.assert_allclose(model.predict(far_rows()), table.value(far_rows()), rtol=1e-6)
-
-
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 1e30), ("float64", 1e200)])
 def test_predictions_that_no_number_can_hold_are_an_error(dtype, size):
     model = SecondOrderRegressor(2, alpha=0.0, extrapolation="free")

@@ -1,6 +1,7 @@
 """Standard errors are those of the formulas of textbooks, and intervals cover what they promise."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.linear_model import PoissonRegressor
@@ -273,3 +274,27 @@ def test_standard_errors_must_be_asked_for():
             ask()
     with pytest.raises(ValueError, match="level"):
         SecondOrderRegressor(0, uncertainty=True).fit(X, Y).predict_interval(X, 95)
+
+
+def test_a_missing_value_adds_the_mean_square_of_what_it_could_change():
+    model = SecondOrderRegressor(3, alpha=0.0, uncertainty=True, missing="mean").fit(X, Y)
+    for column in range(3):
+        gap, other = X[:20].copy(), np.repeat(X[:20], len(X), axis=0)
+        gap[:, column], other[:, column] = np.nan, np.tile(X[:, column], 20)
+        f, std = model.predict(gap, return_std=True)
+        mean = np.nan_to_num(gap, nan=X[:, column].mean())
+        change = (model.predict(other).reshape(20, -1) - f[:, None]) ** 2
+        added = std**2 - model.predict(mean, return_std=True)[1] ** 2
+        np.testing.assert_allclose(added, change.mean(axis=1), rtol=1e-6)
+
+
+def test_a_new_level_adds_the_mean_square_of_what_known_levels_change():
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(city=list("ABCDE") * 40)
+    y = Y + frame.city.map(dict(zip("ABCDE", range(5), strict=True))) * (1 + frame.a)
+    model = SecondOrderRegressor(2, alpha=0.1, uncertainty=True).fit(frame, y)
+    new = frame.head(20)
+    with pytest.warns(UserWarning, match="did not see"):
+        f, std = model.predict(new.assign(city="Z"), return_std=True)
+    changes = [(model.predict(new.assign(city=level)) - f) ** 2 for level in "ABCDE"]
+    assert (std**2 >= 0.99 * np.mean(changes, axis=0)).all()
+    np.testing.assert_allclose(std**2 - np.mean(changes, axis=0), model.noise_**2, rtol=0.5)

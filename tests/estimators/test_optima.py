@@ -5,7 +5,6 @@ import pytest
 from scipy.optimize import least_squares, minimize
 
 from quadlin import SecondOrderClassifier, SecondOrderRegressor
-from quadlin.solve.composite.pair_split import split
 
 
 @pytest.mark.parametrize("alpha", [(0.0, 0.0), (20.0, 50.0)])
@@ -95,16 +94,3 @@ def test_near_twins_reach_the_dense_optimum():
     best = np.mean((F @ np.linalg.lstsq(F, y, rcond=None)[0] - y) ** 2)
     model = SecondOrderRegressor(5, alpha=0.0, tol=1e-10, max_iter=200, random_state=0).fit(X, y)
     assert model.history_[-1].loss == pytest.approx(best, rel=1e-4)
-
-
-def test_a_matrix_is_taken_apart_into_a_lower_rank_and_its_large_entries():
-    rng = np.random.default_rng(0)
-    u, v = rng.choice([-1.0, 1.0], 20) / np.sqrt(20), rng.standard_normal(20) / np.sqrt(20)
-    M = 0.5 * np.outer(u, u)
-    M[2, 7] = M[7, 2] = 0.4
-    M[5, 5] += 0.5
-    terms, rank = split(M, 4, np.eye(20), rows=1000.0, noise=0.1, most=32)
-    assert (rank, terms.pairs) == (1, {(2, 7), (5, 5)})
-    np.testing.assert_allclose(terms.coef, [0.8, 0.5], atol=0.05)
-    dense = 0.5 * np.outer(u, u) - 0.4 * np.outer(v, v)
-    assert split(dense, 2, np.eye(20), rows=1000.0, noise=0.1, most=32) is None

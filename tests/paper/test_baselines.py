@@ -8,14 +8,12 @@ import pytest
 import torch
 
 from quadlin.paper.descent import Factors, descend, gradient
+from quadlin.paper.iterations import ITERATIONS
 from quadlin.paper.laws import law
 from quadlin.paper.methods import SOLVERS
-from quadlin.paper.printed import literal
 from quadlin.paper.problems import tables
-from quadlin.paper.race import Race
-from quadlin.paper.solver import Setting
-from quadlin.paper.standardised import Standardised
-from quadlin.paper.studies.nuclear import nuclear_norm
+from quadlin.paper.race import Race, Setting, Standardised
+from quadlin.paper.studies.recovery import nuclear_norm
 
 LAWS = {"truncated": 0.0, "bernoulli": 0.3}
 
@@ -95,7 +93,7 @@ def test_the_literal_step_is_the_printed_one(name):
     """By G, H, and dense matrices as in Algorithm 1, with the corrections that are stated."""
     X, y, _, _, setting = problem(name, n=500, d=6)
     seen = Recorder()
-    literal(X, y, replace(setting, max_iter=1), seen)
+    SOLVERS["literal"](X, y, replace(setting, max_iter=1), seen)
     rows = Standardised.of(X, y)
     Z, t, n = rows.Z, rows.t, len(y)
     H = Z.T @ (t[:, None] * Z) / (2 * n)
@@ -128,7 +126,7 @@ def test_the_literal_step_is_the_printed_one(name):
 def test_other_namespaces_give_the_same_curves(name, namespace):
     X, y, X_test, f_test, setting = problem(name, dtype=np.float32)
     moved = [namespace.asarray(a) for a in (X, y, X_test, f_test)]
-    for key in ("literal", "gd_printed", "gd_standardised", "gd_centred"):
+    for key in (*ITERATIONS, "gd_printed", "gd_standardised", "gd_centred"):
         ends = []
         for rows in ((X, y, X_test, f_test), moved):
             race = Race(*rows, rows[-1], replace(setting, max_iter=4))
@@ -140,6 +138,6 @@ def test_the_nuclear_norm_recovers_the_truth_from_few_rows():
     rng = np.random.default_rng(0)
     X, q = rng.standard_normal((85, 12)), np.full(12, 12**-0.5)  # 91 unknowns
     w = rng.standard_normal(12)
-    fit = nuclear_norm(X, 2 + X @ w + (X @ q) ** 2)
-    assert np.allclose(fit.M, np.outer(q, q), atol=1e-3)
-    assert np.allclose([fit.intercept, *fit.coef], [2, *w], atol=1e-3)
+    intercept, coef, M = nuclear_norm(X, 2 + X @ w + (X @ q) ** 2)
+    assert np.allclose(M, np.outer(q, q), atol=1e-3)
+    assert np.allclose([intercept, *coef], [2, *w], atol=1e-3)

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from quadlin.paper.laws import coefficients
-from quadlin.paper.page import BEGIN, END, results_as_markdown
-from quadlin.paper.studies import constants, rate, rip, samples, self_interactions, studies
-from quadlin.paper.trend import power
+from quadlin.paper.report import BEGIN, END, results_as_markdown
+from quadlin.paper.studies import rates, recovery, studies
+from quadlin.paper.study import power
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "reproduction" / "full"
@@ -27,13 +27,13 @@ def sign(fit):
 
 
 def rate_of(law, step):
-    entries = [e for e in rate.contractions(rows("rate")) if e["rows"] == "fresh"]
+    entries = [e for e in rates.contractions(rows("rate")) if e["rows"] == "fresh"]
     entries = [e for e in entries if (e["law"], e["step"]) == (law, step)]
     return sign(power([e["n"] for e in entries], [e["delta"] for e in entries]))
 
 
 def deviation(part):
-    fits = rip.exponents(rows("rip"))
+    fits = rates.rip_exponents(rows("rip"))
     laws = ("gaussian", "truncated")
     return f"{np.mean([fits[part, law, 'positive']['k'].exponent for law in laws]):.2f}"
 
@@ -46,14 +46,14 @@ PHRASES = {
     "does not gain from more rows ({})": lambda: [rate_of("bernoulli", "plain")],
     "keeps contracting as n^({})": lambda: [rate_of("bernoulli", "guarded")],
     "rows to exact recovery grow as k^({}) for": lambda: [
-        sign(samples.exponents(rows("samples"))["gaussian", "plain", "positive"]["k"])
+        sign(recovery.samples_exponents(rows("samples"))["gaussian", "plain"]["k"])
     ],
     "k^{} as printed, k^{} once the target": lambda: map(deviation, ("operator", "centred")),
     "δ grows as (σ₁/σ_k)^({}) and (p + 1)^({})": lambda: [
-        sign(constants.exponents(rows("constants"))[name, "plain"]) for name in ("ratio", "p")
+        sign(rates.constants_exponents(rows("constants"))[name, "plain"]) for name in ("ratio", "p")
     ],
     "needs rows as k^({}) and k^({}), within": lambda: [
-        sign(self_interactions.exponents(rows("self_interactions"))["plain", squares])
+        sign(recovery.self_exponents(rows("self_interactions"))["plain", squares])
         for squares in ("no", "yes")
     ],
 }

@@ -10,8 +10,7 @@ import pytest
 from quadlin.paper import runner
 from quadlin.paper.displays import LevelDisplay
 from quadlin.paper.report import write_report
-from quadlin.paper.results import FolderError
-from quadlin.paper.runner import TaskFailedError, reproduce
+from quadlin.paper.runner import FolderError, TaskFailedError, reproduce
 from quadlin.paper.settings import Settings
 from quadlin.paper.study import About, Study, Verdict
 

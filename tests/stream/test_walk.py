@@ -12,8 +12,6 @@ from quadlin.core.units import target_of_labels, units_of
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.lowrank.types import Options
-from quadlin.solve.lowrank.whitening import Covariance
-from quadlin.stream.correlations import ROUNDS, correlation_step, first_probe
 from quadlin.stream.walk import averaged, flatness_of, mean_share, resized
 
 
@@ -32,33 +30,14 @@ def test_without_noise_batches_of_new_rows_contract_to_the_truth(kind):
     assert error < 1e-8 * np.var(data.y_test)
 
 
-def test_correlations_are_forgotten_by_the_mean_of_a_walk_but_not_by_a_mean_of_steps():
-    rng, n, d = np.random.default_rng(0), 30_000, 10
-    X = np.sqrt(0.3) * rng.standard_normal((n, d)) + np.sqrt(0.7) * rng.standard_normal((n, 1))
-    U = np.linalg.qr(rng.standard_normal((d, 2)))[0]
-    truth = X[:, 0] + (X @ U) ** 2 @ [1.0, -1.0]
-    y = truth + 0.5 * np.std(truth) * rng.standard_normal(n)
-    walk, plain = (
-        np.mean((strict(whiten=w).partial_fit(X, y).predict(X) - truth) ** 2)
-        for w in ("auto", "none")
-    )
-    level = np.mean((y - truth) ** 2) * degrees_of_freedom(d, 2) / n
-    # The start takes a sixth of the rows, its remains and the greater weight of later models half
-    # as much again, and χ² with 30 degrees of freedom over 30 has a standard deviation of .26.
-    assert walk < 3 * level < 100 * level < plain
-
-
-def test_independent_features_are_not_taken_for_correlated_ones():
-    rng, d, taken = np.random.default_rng(0), 10, 0
-    model = strict().partial_fit(rng.standard_normal((900, d)), rng.standard_normal(900))
-    units = model.fitted_.state.units
-    for seed in range(200):
-        X = rng.standard_normal((10 * degrees_of_freedom(d, 2), d))
-        Z, start = (X - units.mean) * units.scale, first_probe(units, 2, seed)
-        spread = Covariance(float(len(Z)), Z.T @ (Z @ start.Q))
-        start = type(start)(start.stage, batches=ROUNDS, Q=start.Q, spread=spread)
-        taken += correlation_step(start, units, Moments.of(X), False)[1] is None
-    assert taken == 0
+@pytest.mark.parametrize("seed", [0, 1])
+def test_weak_correlations_are_forgotten_by_the_mean_of_a_walk(seed):
+    law = {"distribution": "ar1", "parameter": 0.3}
+    data = make_second_order(30_000, 10, rank=2, noise=0.5, n_test=4000, random_state=seed, **law)
+    error = np.mean((strict().partial_fit(data.X, data.y).predict(data.X_test) - data.y_test) ** 2)
+    # χ² with 30 degrees of freedom over 30 is 1 ± .26, and the start takes a sixth of the rows:
+    # over four seeds it was 1.1 to 2.5. A mean of steps ends at 1.2 to 90.
+    assert error < 4 * 0.5**2 * degrees_of_freedom(10, 2) / 30_000
 
 
 def test_the_mean_of_two_models_predicts_the_mean_where_its_rank_allows_it():

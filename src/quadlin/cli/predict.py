@@ -36,8 +36,8 @@ from quadlin.core.moments import Moments
 from quadlin.data import Source, SourceError
 from quadlin.data.sources.files import find, format_of
 from quadlin.estimators.labels.logistic_model import LogisticModel
-from quadlin.estimators.regression.predicting import NO_WEIGHT
-from quadlin.estimators.regression.predicting import interval as interval_of
+from quadlin.estimators.regression.scores import NO_WEIGHT
+from quadlin.estimators.regression.scores import interval as interval_of
 from quadlin.files.atomic import atomic_write
 
 SUFFIXES = (".parquet", ".pq", ".csv", ".npy")

@@ -109,8 +109,9 @@ typedef struct {
     int64_t begins; /* whether nothing but the ridges is known so far */
 } columns;
 
-#define MOST_UNKNOWNS 33 /* of a level of a field: a linear coefficient and a factor */
+#define MOST_UNKNOWNS 33 /* of a column: a linear coefficient and a factor */
 #define MOST_SWEPT 40 /* unknowns of a column that a sweep solves for */
+#define NEXT_ROW 8 /* entries of a column whose rows are fetched beforehand */
 
 /* Columns of sparse rows and what a sweep over them moves. Must agree with `SweepStructure` in `sweeps.py`. */
 typedef struct {
@@ -120,8 +121,8 @@ typedef struct {
     const double *x;        /* of each entry; 0 where all are one */
     const double *weight;   /* (n,), or 0 */
     double *total, *residual; /* (n, K - 1), (n,) */
-    float *spread;            /* (n, K (K + 1) / 2): sums of the covariances of the columns of a row */
-    double *turn;             /* (n, K) */
+    float *spread;            /* (n, K (K - 1) / 2): sums of x^2 times the covariances of v, lower triangles */
+    double *turn;             /* (n, K - 1): sums of x^3 C s v - x^2 c, with c those of v and w */
     double *table, *cov;      /* (d, K), (d, K, K); cov is 0 unless the sweep is variational */
     const double *mean, *precision; /* (K,), of the group */
     const double *prior, *pull;     /* (d, K, K), (d, K): what earlier rows say, or 0 */
@@ -130,45 +131,6 @@ typedef struct {
     double *variance;               /* (n,), of the predictions of the rows */
     double noise;
 } column_sweep;
-
-#define MOST_NUMBERS 600 /* that the rows of two levels need: the products of the unknowns, and those with the rest */
-
-/* The rows that have patterns of two entities, and what they say about those of the one, given the
- * other. Must agree with `MeetingsStructure` in `compiled_levels.py`. */
-typedef struct {
-    int64_t K, p, others, width; /* unknowns, patterns of each entity, numbers of a row of `table` */
-    const int64_t *starts; /* (p + 1,) */
-    const int32_t *at; /* (entries,): patterns of the other entity */
-    const double *count, *target; /* (entries,) */
-    const double *mean, *cov; /* (K, others), (K, K, others) or NULL: of the other entity */
-    const double *signs; /* (K,); the first is not used */
-    double intercept;
-    double *table; /* (others, width): memory */
-    double *G, *h; /* (K, K, p), (K, p) */
-    const double *moments; /* (p, width): of the one entity, in the order of `table` */
-    double *squares; /* (entries,) */
-} meetings;
-
-/* What some patterns say about the levels that they have. Must agree with `EvidenceStructure`. */
-typedef struct {
-    int64_t K, p, m, L; /* unknowns, patterns, those that have a level, levels */
-    const double *G, *h; /* (K, K, p), (K, p) */
-    const int64_t *where, *level; /* (m,): which patterns, and the level of each */
-    const double *x; /* (m,) */
-    const double *rest; /* (K, m) */
-    double *A, *r; /* (K, K, L), (K, L) */
-} evidence;
-
-/* The equations of levels, (noise A + precision) phi = r. Must agree with `SystemsStructure`. */
-typedef struct {
-    int64_t K, L;
-    const double *A, *r, *precision; /* (K, K, L), (K, L), (K,) */
-    double noise;
-    double *factor; /* (K, K, L): the inverse of the Cholesky factor */
-    double *spread, *pull; /* (K, K), (K,): sums over levels of factor' factor and of noise factor' factor r */
-    const double *z; /* (K, L) in place of r, or NULL */
-    double *solution, *cov; /* (K, L), (K, K, L), or NULL: factor' factor r, or factor' z; factor' factor */
-} systems;
 
 #define STRIP 128 /* rows whose moments are taken about their own means */
 #define TILE 512 /* columns: these rows of so many stay in the cache */
@@ -314,9 +276,6 @@ int pass_size(void) { return sizeof(pass); }
 int sparse_size(void) { return sizeof(sparse); }
 int moments_size(void) { return sizeof(moments); }
 int columns_size(void) { return sizeof(columns); }
-int meetings_size(void) { return sizeof(meetings); }
-int evidence_size(void) { return sizeof(evidence); }
-int systems_size(void) { return sizeof(systems); }
 int column_sweep_size(void) { return sizeof(column_sweep); }
 
 /* How wide the instructions of this machine are: 0, 1 or 2. */
@@ -497,18 +456,6 @@ void run_spread(columns *t, int bytes, int level)
         WIDEST(spread, double, t)
     }
 }
-
-void run_meetings(const meetings *t, int level) { WIDEST(meet, double, t) }
-
-void run_squares(const meetings *t, int level) { WIDEST(square, double, t) }
-
-void run_remainder(evidence *t, int level) { WIDEST(remain, double, t) }
-
-void run_evidence(evidence *t, int level) { WIDEST(gather_evidence, double, t) }
-
-void run_factors(systems *t, int level) { WIDEST(factorise, double, t) }
-
-void run_solutions(systems *t, int level) { WIDEST(solve_levels, double, t) }
 
 void run_column_sweep(const column_sweep *t, int level) { WIDEST(sweep_columns, double, t) }
 

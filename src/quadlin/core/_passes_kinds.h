@@ -31,7 +31,6 @@
 #include "_passes_columns.h"
 #include "_passes_planes.h"
 #include "_passes_spread.h"
-#include "_passes_levels.h"
 #include "_passes_sweeps.h"
 #undef REAL
 #undef VEC

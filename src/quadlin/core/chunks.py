@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
@@ -24,6 +25,7 @@ class Chunk:
     y: Array  # (n,), or None where there are only rows to predict
     weight: Array | None  # (n,)
     kept_columns: Any = None  # a frame of n rows of the columns that the user wants back
+    absent: csr_array | None = None  # (n, d), which values were missing and have been filled
 
     @property
     def weights(self) -> np.ndarray:
@@ -43,7 +45,8 @@ class Chunk:
         """Return the rows [start, stop), as views."""
         part = slice(start, stop)
         y, weight = (None if v is None else v[part] for v in (self.y, self.weight))
-        return Chunk(_rows(self.X, part), y, weight)
+        absent = None if self.absent is None else self.absent[part]
+        return Chunk(_rows(self.X, part), y, weight, absent=absent)
 
     def at(self, index: Array) -> "Chunk":
         """Return the rows at these positions, copied."""
@@ -64,6 +67,15 @@ class Chunk:
             return self
         kept = namespace(self.weight).nonzero(self.weight)[0]
         return self if kept.shape[0] == self.X.shape[0] else self.at(kept)
+
+
+class Table(Protocol):
+    """A frame, a sparse matrix, a tensor or a Dask collection."""
+
+    @property
+    def shape(self) -> Any:
+        """Return the numbers of rows and columns."""
+        ...
 
 
 class RowSource(Protocol):
@@ -149,6 +161,7 @@ class MemorySource(RowSource):
     y: Array = None
     weight: Array | None = None
     block_rows: int | None = None
+    absent: csr_array | None = None  # as in a chunk
 
     @property
     def width(self) -> int:
@@ -171,7 +184,8 @@ class MemorySource(RowSource):
         return int(self.X.nnz) if issparse(self.X) else self.rows * self.width
 
     def __iter__(self) -> Iterator[Chunk]:
-        table, step = Chunk(self.X, self.y, self.weight), self.block_rows or _block_rows(self.X)
+        table = Chunk(self.X, self.y, self.weight, absent=self.absent)
+        step = self.block_rows or _block_rows(self.X)
         for start in range(0, self.rows, step):
             yield table.between(start, min(start + step, self.rows))
 
@@ -252,3 +266,6 @@ def _rows(X: Array, part: slice) -> Array:
     rows.data, rows.indices = X.data[first:last], X.indices[first:last]
     rows.indptr = X.indptr[part.start : part.stop + 1] - first
     return rows
+
+
+RowsLike = ArrayLike | Table | RowSource  # whatever estimators take as X

@@ -66,16 +66,13 @@ def _mismatch(loaded: ctypes.CDLL) -> str | None:
 
 def _mirrors() -> dict[str, type[ctypes.Structure]]:
     """Return the structures that are written down here and in `_passes.c`, by their name there."""
-    from quadlin.core import compiled_columns, compiled_levels, sweeps  # which import this module
+    from quadlin.core import compiled_columns, sweeps  # which import this module
 
     return {
         "pass": Pass,
         "sparse": SparseStructure,
         "moments": MomentsStructure,
         "columns": compiled_columns.ColumnsStructure,
-        "meetings": compiled_levels.MeetingsStructure,
-        "evidence": compiled_levels.EvidenceStructure,
-        "systems": compiled_levels.SystemsStructure,
         "column_sweep": sweeps.SweepStructure,
     }
 

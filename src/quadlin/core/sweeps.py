@@ -85,8 +85,8 @@ class Point:
     total: np.ndarray  # (n, K − 1)
     residual: np.ndarray  # (n,)
     cov: np.ndarray | None = None  # (d, K, K)
-    spread: np.ndarray | None = None  # (n, K(K + 1)/2), float32: Σ x²C of the columns of a row
-    turn: np.ndarray | None = None  # (n, K), Σ x³C(0, s∘v)
+    spread: np.ndarray | None = None  # (n, k(k + 1)/2), float32: Σ x²C of the columns, of v
+    turn: np.ndarray | None = None  # (n, k): Σ x³C(s∘v) − x²c, with c the covariances of v and w
     prior: np.ndarray | None = None  # (d, K, K), precisions from earlier rows
     pull: np.ndarray | None = None  # (d, K), precisions times means from earlier rows
 
@@ -111,7 +111,7 @@ class Point:
         """Make the sweeps variational, from a point without uncertainty."""
         (d, K), n = self.table.shape, self.columns.n
         self.cov = np.zeros((d, K, K))
-        self.spread, self.turn = np.zeros((n, K * (K + 1) // 2), np.float32), np.zeros((n, K))
+        self.spread, self.turn = np.zeros((n, K * (K - 1) // 2), np.float32), np.zeros((n, K - 1))
 
     def sweep(
         self,
@@ -133,7 +133,7 @@ class Point:
         """Return the variance of the prediction of each row (n,)."""
         assert self.cov is not None
         assert self.spread is not None
-        variance, K = np.zeros(self.columns.n), self.table.shape[1]
+        variance = np.zeros(self.columns.n)
         whole = slice(0, self.columns.d)
         if self._compiled:
             self._run("run_column_variance", whole, 1.0, {"variance": variance})
@@ -142,8 +142,8 @@ class Point:
                 rows, x, q, _ = _entries(self, j)
                 own = np.sum(np.outer(self.signs, self.signs) * self.cov[j] ** 2)
                 np.add.at(variance, rows, np.sum(q @ self.cov[j] * q, axis=1) - x**4 * own / 2)
-        a, b = np.tril_indices(K)
-        pairs = self.signs[a] * self.signs[b] * np.where(a == b, 0.5, 1.0)
+        a, b = np.tril_indices(self.table.shape[1] - 1)
+        pairs = self.signs[1:][a] * self.signs[1:][b] * np.where(a == b, 0.5, 1.0)
         return np.asarray(variance + self.spread**2 @ pairs.astype(np.float32))
 
     @property
@@ -183,20 +183,20 @@ def _sweep_column(
     z: np.ndarray | None,
 ) -> None:
     """Solve for one column: what the kernel does, in numpy."""
-    theta, signs, K = at.table[j].copy(), at.signs, at.table.shape[1]
+    theta, signs = at.table[j].copy(), at.signs
     rows, x, q, s = _entries(at, j)
     omega = np.ones(len(rows)) if at.weight is None else at.weight[rows]
     G, h = (q.T * omega) @ q, q.T @ (omega * s)
-    a, b = np.tril_indices(K)
     if at.cov is not None and at.spread is not None and at.turn is not None:
-        old, x2 = at.cov[j].copy(), (x * x)[:, None, None]
-        turn = old @ (signs * theta)
-        others = np.zeros((len(rows), K, K))
+        old, x2, s = at.cov[j].copy(), (x * x)[:, None], signs[1:]
+        own = x[:, None] * (old[1:, 1:] @ (s * theta[1:])) - old[1:, 0]
+        a, b = np.tril_indices(len(s))
+        others = np.empty((len(rows), len(s), len(s)))
         others[:, a, b] = others[:, b, a] = at.spread[rows]
-        others -= x2 * old
-        G += np.einsum("r,rab->ab", omega, x2 * others) * np.outer(signs, signs)
-        h -= signs * np.einsum("r,rab,rb->a", omega, others, q)
-        h += signs * ((omega * x) @ (at.turn[rows] - (x**3)[:, None] * turn))
+        others -= x2[:, :, None] * old[1:, 1:]
+        G[1:, 1:] += np.einsum("r,rab->ab", omega * x * x, others) * np.outer(s, s)
+        h[1:] -= s * np.einsum("r,rab,rb->a", omega, others, q[:, 1:])
+        h[1:] += s * ((omega * x) @ (at.turn[rows] - x2 * own))
     G, h = noise * G + np.diag(precision), noise * h + precision * mean
     if at.prior is not None and at.pull is not None:
         G, h = G + at.prior[j], h + at.pull[j]
@@ -205,9 +205,10 @@ def _sweep_column(
     solution = np.linalg.solve(factor.T, half if z is None else half + z)
     if at.cov is not None and at.spread is not None and at.turn is not None:
         at.cov[j] = np.linalg.inv(G)
-        change = (at.cov[j] - old)[a, b]
-        at.spread[rows] += ((x * x)[:, None] * change).astype(np.float32)
-        at.turn[rows] += (x**3)[:, None] * (at.cov[j] @ (signs * solution) - turn)
+        new = x[:, None] * (at.cov[j][1:, 1:] @ (s * solution[1:])) - at.cov[j][1:, 0]
+        change = (at.cov[j] - old)[1:, 1:][a, b]
+        at.spread[rows] += (x2 * change).astype(np.float32)
+        at.turn[rows] += x2 * (new - own)
     at.residual[rows] -= q @ (solution - theta)
     at.total[rows] += x[:, None] * (solution - theta)[1:]
     at.table[j] = solution

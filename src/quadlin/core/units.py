@@ -189,7 +189,7 @@ def units_of(
 class UnitsMaker:
     """Decides which diagonals of M are modelled, and refuses rows that no model can fit."""
 
-    diagonal: str | Sequence[bool]  # "auto", "free", "zero" or one boolean per feature
+    squares: bool | str  # everywhere, nowhere, or "auto": where they differ from linear terms
     fit_intercept: bool
     dtype: Any
     names: Sequence[str]
@@ -226,18 +226,14 @@ class UnitsMaker:
 
     def _free(self, moments: Moments) -> Array:
         xp = namespace(moments.mean)
-        if isinstance(self.diagonal, str):
-            if self.diagonal == "auto" and not self.wide:
-                # Without a linear part, only the diagonal can carry the effect of two values.
-                return (moments.tau >= TAU_FREE) | (not self.fit_linear)
-            if self.diagonal != "free":
-                return xp.zeros(moments.tau.shape, dtype=xp.bool)
-            wanted = xp.ones(moments.tau.shape, dtype=xp.bool, device=moments.tau.device)
-        else:
-            wanted = xp.asarray(list(self.diagonal), dtype=xp.bool, device=moments.tau.device)
+        if self.squares == "auto" and not self.wide:
+            # Without a linear part, only the diagonal can carry the effect of two values.
+            return (moments.tau >= TAU_FREE) | (not self.fit_linear)
+        if self.squares in ("auto", False):
+            return xp.zeros(moments.tau.shape, dtype=xp.bool)
         if self.fit_linear:
-            self._refuse_two_valued(wanted & moments.two_valued & moments.varies(self.dtype))
-        return wanted
+            self._refuse_two_valued(moments.two_valued & moments.varies(self.dtype))
+        return xp.ones(moments.tau.shape, dtype=xp.bool, device=moments.tau.device)
 
     def _refuse_two_valued(self, bad: Array) -> None:
         if not bool(namespace(bad).any(bad)):
@@ -247,7 +243,7 @@ class UnitsMaker:
         raise ValueError(
             f"Feature {names[0]!r}{more} takes two values, so its square is its own "
             "linear term and the diagonal of M cannot be distinguished from w. Use "
-            'diagonal="auto" (recommended) or diagonal="zero".'
+            'squares="auto" (recommended) or squares=False.'
         )
 
     def refuse_overflow(self, features: Moments, target: Moments) -> None:

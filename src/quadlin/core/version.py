@@ -1,3 +1,3 @@
 """The version of the library, also known to a checkout that was not installed."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

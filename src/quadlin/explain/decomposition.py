@@ -26,8 +26,7 @@ from scipy.sparse import eye_array, issparse
 
 from quadlin.core.arrays import to_numpy
 from quadlin.data.columns.columns import values_of
-from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.levels import MISSING_MARK, UNSEEN, level_codes
+from quadlin.data.columns.encoder import UNSEEN, TableEncoder, level_codes
 from quadlin.data.columns.names import position_of, shortened
 from quadlin.solve.fits.fit_state import FitState
 
@@ -154,7 +153,7 @@ def column_values(X: Any, column: WholeColumn) -> np.ndarray:
     part = part.toarray() if issparse(part) else to_numpy(part)
     if column.levels is None:
         return np.asarray(part[:, 0], dtype=float)
-    return np.where((part > MISSING_MARK).any(axis=1), part.argmax(axis=1), UNSEEN)
+    return np.where((part != 0).any(axis=1), part.argmax(axis=1), UNSEEN)
 
 
 def value_pairs(X: Any, first: WholeColumn, second: WholeColumn) -> np.ndarray:

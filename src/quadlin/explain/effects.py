@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -285,12 +285,8 @@ def contributions_of(
     blocks: Iterable[Any],
     pairs: bool | int,
     index: Any = None,
-    bounds: tuple[float, float] | None = None,
 ) -> Contributions:
-    """Take blocks of rows apart; see `SecondOrderRegressor.contributions`.
-
-    Where a prediction is clipped to a bound, all parts are shrunk so that they add up to it.
-    """
+    """Take blocks of rows apart; see `SecondOrderRegressor.contributions`."""
     chosen = _chosen(model, state, pairs)
     names = [column.name for column in model.columns]
     every = pairs is True or len(chosen) == len(names) * (len(names) - 1) // 2
@@ -311,7 +307,7 @@ def contributions_of(
             if not every:
                 together.append(parts.halves.sum(axis=1) - sum(together))
             products.append(np.array(together).reshape(len(pair_names), -1).T)
-    added = Contributions(
+    return Contributions(
         model.baseline,
         np.concatenate(columns or [np.empty((0, len(names)))]),
         np.concatenate(products or [np.empty((0, len(pair_names)))]),
@@ -320,14 +316,6 @@ def contributions_of(
         model.reference.words,
         index,
     )
-    return added if bounds is None else _held(added, bounds)
-
-
-def _held(parts: Contributions, bounds: tuple[float, float]) -> Contributions:
-    added = parts.prediction - parts.baseline
-    wanted = np.clip(parts.prediction, *bounds) - parts.baseline
-    share = np.where(added == wanted, 1.0, wanted / np.where(added == 0, 1.0, added))[:, None]
-    return replace(parts, columns=share * parts.columns, pairs=share * parts.pairs)
 
 
 def _chosen(model: Decomposition, state: FitState, pairs: bool | int) -> list[tuple[int, int]]:

@@ -270,7 +270,6 @@ def describe(
         "rank": model.rank_,
         "rank_in_words": rank_of(model),
         "alpha": list(model.alpha_),
-        "rarity": model.rarity_,
         "intercept": float(model.intercept_),
         "eigenvalues": to_numpy(model.eigenvalues_).tolist(),
         "noise": noise if math.isfinite(noise) else None,

@@ -12,6 +12,7 @@ from quadlin.core.losses import constant_deviance, log_odds
 from quadlin.core.messages import printable
 from quadlin.core.units import Units
 from quadlin.explain.tables import frame_of, p_value
+from quadlin.solve.choose.residual_spectrum import spectrum_beside
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.pairs.pair_fit import LEAST_FREEDOM, PairFit, RobustErrors
 from quadlin.solve.pairs.pair_search import PairSearch
@@ -226,6 +227,7 @@ class PairTests(NamedTuple):
     entry: np.ndarray  # (m,), the step in which each entered
     noise: float  # σ², known from `left` rows
     left: float
+    from_means: tuple[np.ndarray, RobustErrors] | None = None  # in the convention of models
 
     def pairs(self, names: Sequence[str], units: Units, power: float) -> list[Pair]:
         """Return pairs in the user's units; NaN where the rows do not determine a product."""
@@ -236,8 +238,9 @@ class PairTests(NamedTuple):
         def known(values: np.ndarray) -> np.ndarray:
             return np.where(determined, values, np.nan)
 
-        coefficient, std = known(factor * self.coef), known(factor * self.errors.std)
-        p = known(2 * np.exp(self.errors.log_tail(self.coef)))
+        coef, errors = self.from_means or (self.coef, self.errors)
+        coefficient, std = known(factor * coef), known(factor * errors.std)
+        p = known(2 * np.exp(errors.log_tail(coef)))
         share = self.coef**2 / known(self.errors.unit_variance) / power
         numbers = np.stack([coefficient, std, coefficient / std, p, share], axis=1).tolist()
         places = zip(self.i.tolist(), self.j.tolist(), numbers, self.entry.tolist(), strict=True)
@@ -284,12 +287,13 @@ def report_of(
         for m, choice in enumerate(fit.path)
     ]
     shown, of = tested or (search, fit)
-    tests = PairTests(of.i, of.j, of.coef, of.errors, of.inverse, fit.entry, of.noise, of.left)
+    rest = of.inverse, fit.entry, of.noise, of.left, shown.from_means(of)
+    tests = PairTests(of.i, of.j, of.coef, of.errors, *rest)
     return PairReport(
         tests.pairs(names, shown.units, shown.power),
         _exchanges(names, fit.exchangeable),
         path,
-        search.looks_low_rank() if low_rank is None else low_rank,
+        not spectrum_beside(search).is_noise if low_rank is None else low_rank,
         n_rows,
         len(names),
         search.criterion.candidates,

@@ -14,7 +14,7 @@ from quadlin.core.units import Units, UnitsMaker
 from quadlin.data import Source, open_source
 from quadlin.data.columns.encoder import text_columns
 from quadlin.data.columns.fields import check_one_hot, fields_among, given_fields
-from quadlin.data.columns.names import positions_of
+from quadlin.data.columns.names import Categories, positions_of
 from quadlin.data.opening.engines import engine_for
 from quadlin.data.sources.source import cached
 from quadlin.explain.pair_report import PairReport, report_of
@@ -155,7 +155,7 @@ def find_pairs(
     sample_weight: Any = None,
     *,
     max_pairs: int | str = "auto",
-    fields: Any = "auto",
+    categorical_features: Categories = "from_dtype",
     squares: bool = True,
     exclude: Sequence[Any] = (),
     test_on: str | None = None,
@@ -179,16 +179,18 @@ def find_pairs(
         kept. Anything that :func:`quadlin.open_source` opens is accepted if it can be read more
         than once.
     y : array or column name
-        The target: one number per row, or the name of a column of X. None for a Source, which has
-        its own.
+        The target: one number or one of two labels per row, or the name of a column of X. None for
+        a Source, which has its own. The second of two labels in sorted order counts as 1, the first
+        as 0.
     sample_weight : array, column name or None
         Weights, which count as repetitions of rows.
     max_pairs : int or "auto"
         Maximum number of pairs; "auto" is one per ten residual degrees of freedom, from 1 to 32.
-    fields : "auto", None or list of lists
-        Groups of one-hot columns, by position or name. Text columns are groups, and "auto" detects
-        others. The products of a group with another group, or with a feature, also compete as one
-        block.
+    categorical_features : "from_dtype", None or list
+        Names of columns whose values are categories, and groups of one-hot columns as lists of
+        names or positions. Text columns are categories, and one-hot groups are detected unless None
+        is given. The products of a group with another group, or with a feature, also compete as
+        one block.
     squares : bool
         Whether squares of features are candidates, too.
     exclude : list of features and pairs of features
@@ -255,11 +257,10 @@ def find_pairs(
     [('x3', 'x7', 2)]
     """
     _check_options(max_pairs, test_on, cv, stability)
-    source = _opened(X, y, sample_weight, missing)
+    source = _opened(X, y, sample_weight, missing, categorical_features)
     rows = Rows(engine_for(source, engine))
-    groups = _groups(fields, source, rows)
-    diagonal = "auto" if squares else "zero"
-    make_units = UnitsMaker(diagonal, True, source.dtype, source.names, groups)
+    groups = _groups(categorical_features, source, rows)
+    make_units = UnitsMaker("auto" if squares else False, True, source.dtype, source.names, groups)
     excluded = excluded_among(exclude, source)
     setting = PairSetting(source, groups, make_units, excluded)
     surveyed = rows.reduce(survey)
@@ -302,13 +303,17 @@ def _is_whole(value: Any, least: int) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
-def _opened(X: Any, y: Any, weight: Any, missing: str | None) -> Source:
+def _opened(X: Any, y: Any, weight: Any, missing: str | None, given: Categories) -> Source:
     """Return the rows with their target, encoded once where they fit into memory."""
     if isinstance(X, Source):
         for value, option in ((y, "target"), (weight, "weight"), (missing, "missing")):
             if value is not None:
                 raise ValueError(f"Open the source with {option}=... instead.")
-    source = open_source(X, target=y, weight=weight, missing=missing)
+    single = () if given is None or isinstance(given, str) else given
+    names = [column for column in single if isinstance(column, str)]
+    options: dict[str, Any] = {"missing": missing, "categorical_features": names}
+    y = _coded(y)
+    source = X if isinstance(X, Source) else open_source(X, target=y, weight=weight, **options)
     if not source.has_target:
         raise ValueError("There is no target. Give y, or open the source with target=....")
     if not source.again:
@@ -319,16 +324,23 @@ def _opened(X: Any, y: Any, weight: Any, missing: str | None) -> Source:
     return cached(source, CACHE)
 
 
-def _groups(fields: Any, source: Source, rows: Rows) -> Sequence[np.ndarray]:
+def _coded(y: Any) -> Any:
+    """Return two labels as 0 and 1, and other targets as they are."""
+    if y is None or isinstance(y, str) or not hasattr(y, "__len__"):
+        return y
+    values = np.asarray(y)
+    text = values.dtype.kind == "O" and all(isinstance(value, str) for value in values.flat)
+    if values.ndim != 1 or not (text or values.dtype.kind in "USb"):
+        return y
+    labels = np.unique(values)
+    return (values == labels[-1]).astype(float) if len(labels) == 2 else y
+
+
+def _groups(given: Categories, source: Source, rows: Rows) -> Sequence[np.ndarray]:
     """Return the positions of one-hot groups."""
-    if source.encoder is not None and not isinstance(fields, str) and fields is not None:
-        raise ValueError("Each text column is already a field: leave `fields` at its default.")
     if len(source.fields):
         return source.fields
-    if isinstance(fields, str):
-        if fields != "auto":
-            raise ValueError(f'fields={fields!r} is not "auto", None or a list of groups.')
-        return fields_among(rows.reduce, source.width)
-    groups = given_fields(fields, source.names)
-    check_one_hot(rows.reduce, groups, source.names)
-    return groups
+    if groups := given_fields(given, source.names):
+        check_one_hot(rows.reduce, groups, source.names)
+        return groups
+    return () if given is None else fields_among(rows.reduce, source.width)

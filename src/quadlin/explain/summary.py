@@ -294,7 +294,6 @@ def _pairs(model: Any, top: int, tests: Tests) -> list[Term]:
 
 def _facts(model: Any, quality: Quality) -> dict[str, str]:
     first, second = model.alpha_
-    rare = "" if model.rarity_ is None else f", larger for rare columns (rarity {model.rarity_:g})"
     noise = getattr(model, "noise_", None)
     facts = {
         "model": f"{type(model).__name__}, {left_side(model)} = b + xᵀw + xᵀMx",
@@ -302,7 +301,7 @@ def _facts(model: Any, quality: Quality) -> dict[str, str]:
         "features": f"{len(model.interactions_.names):,}",
         quality.name: str(quality),
         "rank": rank_of(model),
-        "penalty": f"{first:.3g} for w, {second:.3g} for M{rare}" if first or second else "none",
+        "penalty": f"{first:.3g} for w, {second:.3g} for M" if first or second else "none",
     }
     if not predicts_through_link(model):
         facts["noise"] = "not known" if noise is None else f"{noise:.4g} (standard deviation)"

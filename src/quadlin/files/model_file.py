@@ -19,7 +19,7 @@ from quadlin.core.messages import warn
 from quadlin.core.version import __version__
 from quadlin.data.columns.encoder import TableEncoder
 from quadlin.data.sources.csv_text import Dialect
-from quadlin.estimators.cv.cross_validation import SecondOrderRegressorCV, shared_params
+from quadlin.estimators.cross_validation import SecondOrderRegressorCV, shared_params
 from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.estimators.labels.fitted_classes import COUPLINGS, FittedClasses
 from quadlin.estimators.labels.logistic_model import LogisticModel
@@ -34,7 +34,7 @@ from quadlin.estimators.signals.sensing import MatrixSensing
 from quadlin.explain.pair_report import PairReport
 from quadlin.files.schema import AnyJSON, Reader, flatten
 from quadlin.files.tensors import DAMAGED, JSON, FileFormatError, read_tensors, write_tensors
-from quadlin.solve.fields.gibbs import Draws
+from quadlin.solve.fields.draws import Draws
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Record, Status
@@ -51,7 +51,12 @@ ESTIMATORS: dict[str, Any] = {
 SIGNALS = (PhaseRetriever, MatrixSensing)
 PICKLE_SUFFIXES = (".pkl", ".pickle", ".joblib")  # whose readers expect another format
 LABEL_KINDS = {"U": str, "i": int, "u": int, "f": float, "b": bool, "O": object}
-SCORES = ("best_score_", "n_passes_", "cv_results_")  # what cross-validation adds to an estimator
+SCORES = (
+    "best_index_",
+    "best_params_",
+    "best_score_",
+    "cv_results_",
+)  # what cross-validation adds to an estimator
 ROUNDING = 1e-5  # by which the two forms of a model may differ
 
 

@@ -87,9 +87,8 @@ def to_onnx(
         raise ValueError(f'dtype={dtype!r} must be "float64" or "float32".')
     graph = _Graph(onnx, kind)
     names = list(fitted.names)
-    clips = estimator.extrapolation == "clip" and not fitted.trust.is_exact
-    bounds = max(parts, key=lambda part: int(part.state.model.s.shape[0])).trust.features
-    limits = None if bounds is None or not clips else tuple(map(to_numpy, bounds))
+    reach, clips = fitted.reach, estimator.extrapolation == "clip"
+    limits = (to_numpy(reach.low), to_numpy(reach.high)) if clips else None
     if encoder is not None:
         numbers, places, codes = _columns(graph, encoder, fill)
     else:
@@ -114,8 +113,6 @@ def to_onnx(
                 y = graph.node("Min", y, graph.constant(np.array(fitted.largest_log_mean)))
             y = graph.node("Max", y, graph.constant(np.array(fitted.smallest_log_mean)))
             y = graph.node("Exp", y)
-        elif clips and fitted.trust.predictions is not None:
-            y = graph.clipped(y, *map(np.array, fitted.trust.predictions))
         y = graph.cast(graph.cast(y, precision), kind, "y")
         graph.output(y, kind)
     model = graph.model()

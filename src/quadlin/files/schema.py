@@ -31,42 +31,31 @@ class AnyJSON:
 # The shapes of the array fields of classes, where they are not (d,). A letter stands for the same
 # number in the whole model. A field that holds an object gives its shape to the object's arrays.
 SHAPES: dict[str, dict[str, str]] = {
-    "Covariance": {"action": "dv"},
     "ColumnCovariances": {"E": "dx", "triangles": "do"},
-    "Draws": {"intercepts": "s", "noises": "s", "signs": "g", "tables": "slf", "centred": "slf"},
+    "Draws": {"intercepts": "s", "noises": "s", "signs": "g", "tables": "slf"},
+    "Evidence": {"prior": "dKK", "pull": "dK"},
     "ErrorSteps": {"E": "dx", "H": "dmx", "w": "dm", "c": "m"},
     "FitRecord": {"factor": "dk", "factor_weights": "k"},
     "FitState": {"target": "1"},
     "Full": {"V": "dd"},
+    "Learned": {"table": "dK", "means": "GK", "precisions": "GK", "signs": "R"},
     "LowRank": {"P": "dr", "t": "r"},
     "Model": {"U": "dk", "s": "k"},
     "PairPending": {"gram": "yy", "target": "1"},
     "PairTerms": {"i": "e", "j": "e", "coef": "e"},
     "Parts": {"U": "dh", "s": "h"},
     "Pending": {"target": "1"},
-    "RunningLevels": {
-        **dict.fromkeys(("columns", "mean", "scale"), "D"),
-        **dict.fromkeys(("data", "indices"), "N"),
-        **dict.fromkeys(("counts", "rests"), "E"),
-        **dict.fromkeys(("means", "rates"), "GK"),
-        "table": "DK",
-        "indptr": "Q",
-        "G": "TP",
-        "h": "KP",
-        "shapes": "G",
-        "signs": "R",
-    },
     "RunningPairs": {"U": "dh", "s": "h", "i": "e", "j": "e", "order": "e", "gram": "yy"},
     "SampledRows": {"numbers": "c", "X": "cd", "y": "c", "weight": "c"},
     "SignalRecord": {"signal": "d", "imaginary": "d", "left": "dk", "right": "ek", "values": "k"},
     "SparseRows": {"data": "z", "indices": "z", "indptr": "p"},
-    "Start": {"Q": "dv", "s": "v"},
+    "Start": {"Q": "dv"},
     "Sums": {"p0": "m", "p1": "dm", "p2": "dm", "action": "dmq"},
     "Waiting": {"X": "nd", "y": "n", "weight": "n"},
 }
 HINTS = {("UnitsMaker", "dtype"): np.dtype}  # that the class itself does not give
 # Classes whose numbers may be infinite or unknown: a step that diverged, too few rows for a test.
-NOT_FINITE = {"Record", "Uncertainty", "Gaps", "Pair", "PairBlock", "PathStep", "Exchange"}
+NOT_FINITE = {"Record", "Uncertainty", "Pair", "PairBlock", "PathStep", "Exchange"}
 
 
 def flatten(value: Any, name: str, header: dict[str, JSON], arrays: dict[str, np.ndarray]) -> None:

@@ -5,12 +5,13 @@ Gives users `quadlin reproduce` and `quadlin demo`.
 """
 
 # From top to bottom:
-#   runner, execution, results  runs the tasks of studies, and keeps what they return
-#   report, page                a page of HTML, and the tables of docs/reproduction.md
-#   studies                     a module per claim; panels is the paper's figure
-#   study, methods, trend       what all studies share: tasks and verdicts, pictures, power laws
-#   problems, laws              known models, and distributions of features
-#   race, solver, settings      solvers side by side, those of users included
-#   library, descent, printed   the solvers: ours, gradient descent, and Algorithm 1 as printed
-#   standardised                rows as the baselines take them
-#   demo                        `quadlin demo`
+#   runner               runs the tasks of studies, and keeps what they return
+#   report               a page of HTML, and the tables of docs/reproduction.md
+#   studies              the paper's figure and its claims, in a few files by subject
+#   study, methods       what all studies share: tasks, verdicts and power laws; names and pictures
+#   settings             what users may change about the panels
+#   problems, laws       known models, and distributions of features
+#   library              every method as a fit that can be observed
+#   iterations, descent  the solvers that are not ours, on standardised rows
+#   race                 solvers side by side, those of users included
+#   demo                 `quadlin demo`

@@ -17,12 +17,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.optimize import minimize
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.paper.solver import Predict, Report, Setting
-from quadlin.paper.standardised import Standardised
+from quadlin.paper.race import STEP_SIZES, Predict, Report, Setting, Standardised
 
-STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.6)  # over the curvature at the start
 POWER_STEPS = 12  # for the curvature of V, one pass each
 START_PASSES = 3 + POWER_STEPS  # moments, the spectral start with λ(ZᵀZ), its size
 LOST = 1e6  # times the loss of the start: such a loss never recovers
@@ -164,3 +163,56 @@ def _curvature_in_v(factors: Factors, Z: Array, seed: int) -> float:
         D = gradient(still, Z, zero, False)[3]
         size = xp.sqrt(xp.sum(D * D))
     return float(size)
+
+
+START_SIZE = 0.1  # size of the random factors, beside those of the truth
+MAX_STEPS = 1000  # a loss and a gradient each, as many passes as our fit may take
+
+
+@dataclass(frozen=True)
+class FactorFit:
+    """y = b + xᵀw + xᵀUVᵀx."""
+
+    b: np.ndarray
+    w: np.ndarray
+    U: np.ndarray
+    V: np.ndarray
+    passes: int
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return the predictions for some rows."""
+        return np.asarray(self.b + X @ self.w + np.sum((X @ self.U) * (X @ self.V), axis=1))
+
+
+def fit_factors(
+    X: np.ndarray, y: np.ndarray, k: int, seed: int, signs: np.ndarray | None = None
+) -> FactorFit:
+    """Minimise the squared error over (b, w, U, V), or over (b, w, U) with V = U diag(signs).
+
+    Given signs make as many parameters as ours, all 1 a positive M. U and V find the signs, for
+    any M of rank k and for many of rank up to 2k.
+    """
+    n, d = X.shape
+    factors = [d * k] if signs is not None else [d * k, d * k]
+    cuts = np.cumsum([1, d, *factors])[:-1]
+
+    def split(p: np.ndarray, passes: int = 0) -> FactorFit:
+        b, w, *blocks = np.split(p, cuts)
+        U, V = blocks[0].reshape(d, k), blocks[-1].reshape(d, k)
+        return FactorFit(b, w, U, V if signs is None else U * signs, passes)
+
+    def loss(p: np.ndarray) -> tuple[float, np.ndarray]:
+        model = split(p)
+        r = (model.predict(X) - y) / n
+        by_U = X.T @ (r[:, None] * (X @ model.V))
+        by_V = X.T @ (r[:, None] * (X @ model.U))
+        last = [by_U.ravel(), by_V.ravel()] if signs is None else [2 * by_U.ravel()]
+        return float(0.5 * n * (r @ r)), np.concatenate([[r.sum()], X.T @ r, *last])
+
+    rng = np.random.default_rng([seed, 1])
+    start = np.concatenate(
+        [np.zeros(1 + d), START_SIZE * rng.standard_normal(sum(factors)) / d**0.5]
+    )
+    options = {"maxiter": MAX_STEPS, "maxfun": int(1.2 * MAX_STEPS), "ftol": 0.0, "gtol": 1e-10}
+    optimum = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+    return split(optimum.x, int(optimum.nfev))

@@ -7,19 +7,14 @@ from typing import Any
 
 from quadlin.paper.descent import descend
 from quadlin.paper.displays import ConvergenceDisplay, LevelDisplay
+from quadlin.paper.iterations import ITERATIONS
 from quadlin.paper.laws import law_name
-from quadlin.paper.library import panel_fit
-from quadlin.paper.printed import literal
-from quadlin.paper.solver import Solver
+from quadlin.paper.library import iterate, polish
+from quadlin.paper.race import Solver
 from quadlin.paper.study import Frame
 
 Style = Mapping[str, Any]  # keywords of matplotlib
-# The options of an estimator, of the three ways of fitting that most studies compare.
-FITS: dict[str, dict[str, Any]] = {
-    "plain": {"polish": False, "step": "plain"},
-    "guarded": {"polish": False},
-    "polished": {},
-}
+FITS = ("plain", "guarded", "polished")  # that most studies compare
 
 
 @dataclass(frozen=True)
@@ -37,17 +32,15 @@ class Method:
         return {"color": self.colour, "marker": self.marker, "linestyle": self.line}
 
 
-# The authors' MES is the iteration of their public code (MingLin-home/gFM), which symmetrises UVᵀ:
-# SecondOrderRegressor(k, alpha=0, step="plain", polish=False). The literal one is in
-# `quadlin.paper.printed`.
-METHODS = {
-    "plain": Method("authors' MES", "#0072B2", "o"),
+METHODS = {  # see `quadlin.paper.iterations` for the first five
+    "published": Method("authors' code", "#88CCEE", "X"),
+    "plain": Method("plain MES", "#0072B2", "o"),
+    "gaussian": Method("2016 MES", "#DDCC77", "8", ":"),
     "literal": Method("literal MES", "#56B4E9", "v", ":"),
     "uncentred": Method("uncentred MES", "#999933", "p", ":"),
     "guarded": Method("quadlin MES", "#009E73", "s"),
     "polished": Method("quadlin polished", "#000000", "D"),
-    "psd": Method("quadlin polished psd=True", "#7F7F7F", "h", "--"),
-    "default": Method('quadlin polished diagonal="auto"', "#882255", "d", "--"),
+    "psd": Method("L-BFGS, M positive", "#7F7F7F", "h", "--"),
     "stream": Method("quadlin one pass", "#332288", "*", "--"),
     "gd_printed": Method("printed GD", "#D55E00", "^", "--"),
     "gd_standardised": Method("standardised GD", "#E69F00", "<", "--"),
@@ -67,10 +60,8 @@ USER_MARKERS = "X8H+"
 
 # The solvers of the panels, in the order in which they are drawn.
 SOLVERS: dict[str, Solver] = {
-    "plain": partial(panel_fit, method="plain"),
-    "literal": literal,
-    "guarded": partial(panel_fit, method="guarded"),
-    "polished": partial(panel_fit, method="polished"),
+    **{key: partial(iterate, method=key) for key in ITERATIONS},
+    "polished": polish,
     "gd_printed": partial(descend, form="printed"),
     "gd_standardised": partial(descend, form="standardised"),
     "gd_centred": partial(descend, form="centred"),

@@ -46,9 +46,8 @@ class Truth:
         return np.asarray(f)
 
     def error(self, fit: Any) -> float:
-        """Return the paper's error ‖ŵ − w‖ + ‖M̂ − M‖₂ of an object with the attributes of a fit."""
-        M = matrix(fit.components_.T, fit.eigenvalues_, fit.has_diagonal_)
-        return float(np.linalg.norm(fit.coef_ - self.w) + np.linalg.norm(M - self.M, 2))
+        """Return the paper's error ‖ŵ − w‖ + ‖M̂ − M‖₂ of a model of a step."""
+        return float(np.linalg.norm(fit.coef - self.w) + np.linalg.norm(fit.M - self.M, 2))
 
 
 def matrix(Q: np.ndarray, s: np.ndarray, has_diagonal: np.ndarray) -> np.ndarray:

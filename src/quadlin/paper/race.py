@@ -1,20 +1,165 @@
-"""Solvers on the same rows, scored on test rows after every iteration."""
+"""Solvers of the panels side by side on the same rows, and how to write your own.
 
+A solver is one function in one small file::
+
+    NAME = "ridge on all products"      # optional: how the pictures call it
+
+
+    def solve(X, y, setting, report):
+        ...
+        report(passes, predict)         # after each iteration
+
+`X` (n, d) holds the features as sampled and `y` (n,) the targets: numpy arrays, or torch tensors
+if the studies run on another device. `setting` describes the problem. `report` takes the number
+of passes over the rows so far and a function that returns predictions for rows like X. It measures
+the time, scores the predictions on test rows (which is not counted), and returns True when the
+paper's rule ends the iteration; a solver may stop earlier.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
+from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.messages import warn
-from quadlin.paper.descent import STEP_SIZES
-from quadlin.paper.solver import Predict, Setting, Solver
-from quadlin.paper.standardised import blocks
+from quadlin.paper.laws import load
 from quadlin.paper.study import Row
 
+BLOCK_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Standardised:
+    """z = (x − mean)/sd and t = (y − centre)/scale, in the dtype of x."""
+
+    Z: Array  # (n, d)
+    t: Array  # (n,)
+    mean: Array  # (d,)
+    sd: Array  # (d,)
+    centre: float
+    scale: float
+
+    @classmethod
+    def of(cls, X: Array, y: Array) -> Self:
+        """Standardise by the means and variances of the rows; a constant feature becomes 0."""
+        xp = namespace(X)
+        mean = xp.mean(X, axis=0)
+        sd = xp.std(X, axis=0)
+        sd = xp.where(sd > 0, sd, xp.ones_like(sd))
+        centre, scale = float(xp.mean(y)), float(xp.std(y)) or 1.0
+        t = xp.astype((y - centre) / scale, X.dtype)
+        return cls((X - mean) / sd, t, mean, sd, centre, scale)
+
+    @classmethod
+    def identity(cls, X: Array, y: Array) -> Self:
+        """Leave the features as sampled; only the unit of y changes."""
+        xp = namespace(X)
+        zero = xp.zeros(X.shape[1], dtype=X.dtype, device=X.device)
+        scale = float(xp.mean(y * y)) ** 0.5 or 1.0
+        return cls(X, xp.astype(y / scale, X.dtype), zero, zero + 1, 0.0, scale)
+
+    def standardise(self, X: Array) -> Array:
+        """Return other rows in the same units."""
+        return (X - self.mean) / self.sd
+
+    def predictions(self, f: Array) -> Array:
+        """Return values of f in the unit of y, in float64."""
+        xp = namespace(f)
+        return self.centre + self.scale * xp.astype(f, xp.float64)
+
+    def mean_square(self, loss: Any) -> np.ndarray:
+        """Return a mean squared residual in the unit of y²."""
+        return np.asarray(to_numpy(loss), dtype=float) * self.scale**2
+
+    def moment_matrix(self) -> Array:
+        """Return the d×d matrix Zᵀ(t∘Z)/n, in blocks of rows."""
+        n = self.Z.shape[0]
+        total: Any = 0
+        for part in blocks(n):
+            rows = self.Z[part, ...]
+            total = total + rows.T @ (self.t[part][:, None] * rows)
+        return total / n
+
+
+def blocks(n: int) -> Iterator[slice]:
+    """Yield slices of at most some thousand rows."""
+    for start in range(0, n, BLOCK_ROWS):
+        yield slice(start, min(start + BLOCK_ROWS, n))
+
+
+Predict = Callable[[Array], Array]  # rows as sampled (n, d) → (n,), or (n, g) for g variants
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The problem that a solver is given."""
+
+    rank: int
+    has_diagonal: bool  # whether the squares of the features are modelled: the paper's MIP form
+    max_iter: int
+    seed: int
+
+
+class Report(Protocol):
+    """Takes the result of an iteration, and tells whether to stop."""
+
+    def __call__(self, passes: int, predict: Predict, loss: Any = None) -> bool:
+        """Score the predictions; `loss` is the mean squared training error if it is known.
+
+        A solver that runs g variants at once, such as g step sizes, reports (n, g) predictions and
+        g losses; the variant whose training error ends lowest is the one that counts.
+        """
+
+
+Solver = Callable[[Array, Array, Setting, Report], None]
+
+
+class SolverError(ValueError):
+    """A user's solver failed; the message says where."""
+
+
+@dataclass(frozen=True)
+class SolverFile:
+    """A user's solver: its file, its name in the pictures, and the function."""
+
+    path: Path
+    name: str
+    solve: Solver
+
+    @property
+    def digest(self) -> str:
+        """Return a short hash of the file, so that a changed solver is a new one."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()[:12]
+
+
+def load_solver(path: str | Path) -> SolverFile:
+    """Read a user's solver from its file."""
+    path = Path(path)
+    module = load(path, "solve")
+
+    def solve(X: Array, y: Array, setting: Setting, report: Report) -> None:
+        try:
+            module.solve(X, y, setting, report)
+        except Exception as error:
+            line = error.__traceback__
+            while line is not None and line.tb_next is not None:
+                line = line.tb_next
+            number = f", line {line.tb_lineno}" if line is not None else ""
+            raise SolverError(
+                f"The solver {str(path)!r} failed{number}: {type(error).__name__}: {error}"
+            ) from error
+
+    return SolverFile(path, str(getattr(module, "NAME", path.stem)), solve)
+
+
+STEP_SIZES = (0.1, 0.2, 0.4, 0.8, 1.6)  # of gradient descent, over the curvature at the start
 SETTLED = 1e-8  # the rule of the paper: the training error falls by less than this per iteration
 LOST = 1e6  # a training NMSE above this never recovers
 LARGEST = 1e30  # stands for an infinite error, since JSON has no infinity

@@ -9,7 +9,7 @@ from typing import Any
 
 from quadlin.paper.laws import law_of
 from quadlin.paper.methods import METHODS
-from quadlin.paper.solver import load_solver
+from quadlin.paper.race import load_solver
 
 
 class SettingError(ValueError):
@@ -34,7 +34,7 @@ class Settings:
         ``gaussian``, ``truncated:0.1``, ``bernoulli:0.2``, ``signs``, ``uniform``, ``sparse:0.2``,
         or the file of a function ``draw(rng, n, d)``.
     solvers : tuple of path
-        Files of solvers to run beside the others; see `quadlin.paper.solver`.
+        Files of solvers to run beside the others; see `quadlin.paper.race`.
 
     Examples
     --------

@@ -1,9 +1,11 @@
-"""The parts of an experiment: tasks that yield rows of numbers, pictures, and a verdict."""
+"""The parts of an experiment: tasks that yield rows of numbers, power laws, and a verdict."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
+
+import numpy as np
 
 Task = dict[str, Any]  # plain numbers and strings only: it is written to the results as JSON
 Row = dict[str, Any]  # one line of the results: plain numbers and strings
@@ -18,7 +20,7 @@ class Verdict:
     """The measurement in one line of words and numbers, and whether the claim holds."""
 
     measured: str
-    holds: str  # "yes", "no" or "in part"
+    holds: str  # "yes", "no", "in part" or "not judged"
     words: str  # a frank paragraph: where the claim holds, where not, and why
 
 
@@ -60,6 +62,11 @@ def grid(**axes: Any) -> list[Task]:
     return [dict(zip(axes, values, strict=True)) for values in product(*plain)]
 
 
+def grids(**sizes: dict[str, Any]) -> Callable[[str], list[Task]]:
+    """Return the function that lists the tasks of a size, from the axes of each size's grid."""
+    return lambda size: grid(**sizes[size])
+
+
 def verdict_of(checks: Mapping[str, bool]) -> str:
     """Return "yes" if all hold, "no" if none, else "in part"."""
     held = list(checks.values())
@@ -70,3 +77,59 @@ def joined(items: Iterable[Any]) -> str:
     """Join words as a sentence does: a, b and c."""
     words = [str(item) for item in items]
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+@dataclass(frozen=True)
+class Power:
+    """An exponent and its standard error, NaN for too few points; shown with ± two of them."""
+
+    exponent: float
+    error: float
+
+    def __str__(self) -> str:
+        spread = f" ± {2 * self.error:.2f}" if np.isfinite(self.error) else ""
+        return f"{self.exponent:+.2f}{spread}".replace("-", "−")
+
+    def near(self, value: float, slack: float) -> bool:
+        """Tell whether the exponent is a value, up to `slack` and two standard errors."""
+        return bool(abs(self.exponent - value) <= self._allowed(slack))
+
+    def at_most(self, value: float, slack: float) -> bool:
+        """Tell whether the exponent is at most a value, up to `slack` and two standard errors."""
+        return bool(self.exponent - value <= self._allowed(slack))
+
+    def _allowed(self, slack: float) -> float:
+        return slack + (2 * self.error if np.isfinite(self.error) else 0.0)
+
+
+def powers(factors: Mapping[str, Any], values: Any) -> dict[str, Power]:
+    """Fit values = a·Π factorᵖ by least squares of the logarithms; return each p by name.
+
+    Factors that do not vary, and values that are not positive and finite, are left out.
+    """
+    y = np.asarray(values, dtype=float)
+    columns = {name: np.asarray(x, dtype=float) for name, x in factors.items()}
+    good = np.isfinite(y) & (y > 0)
+    varied = {name: x[good] for name, x in columns.items() if len(np.unique(x[good])) > 1}
+    unknown = {name: Power(float("nan"), float("nan")) for name in columns}
+    rows = int(good.sum())
+    if not varied or rows <= len(varied):
+        return unknown
+    design = np.column_stack([np.ones(rows), *(np.log(x) for x in varied.values())])
+    target = np.log(y[good])
+    solution, _, rank, _ = np.linalg.lstsq(design, target, rcond=None)
+    if rank < design.shape[1]:
+        return unknown
+    spare = rows - design.shape[1]
+    error = np.full(len(solution), np.nan)
+    if spare > 0:
+        residual = target - design @ solution
+        covariance = np.linalg.inv(design.T @ design) * (residual @ residual) / spare
+        error = np.sqrt(np.diag(covariance))
+    fitted = zip(varied, solution[1:], error[1:], strict=True)
+    return unknown | {name: Power(float(p), float(e)) for name, p, e in fitted}
+
+
+def power(x: Any, y: Any) -> Power:
+    """Fit y = a·xᵖ and return p."""
+    return powers({"x": x}, y)["x"]

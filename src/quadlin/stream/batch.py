@@ -92,14 +92,12 @@ def gather(
     state: FitState,
     loss: str = "squared",
     Q: Array | None = None,
-    model: Model | None = None,
 ) -> Pending:
     """Add the sums and moments of some rows to the pending ones; Q is that of `residual_sums`.
 
-    The residuals are those of `model`, by default the model from which the next step is taken.
+    The residuals are those of the model from which the next step is taken.
     """
-    units, before = state.units, state.before
-    model = state.stepping if model is None else model
+    units, model, before = state.units, state.stepping, state.before
     rows = Rows.of(MemorySource(chunk.X, chunk.y, chunk.weight))
     sums = rows.reduce(residual_sums, *watchful(model, units), Q, True, loss)
     new = Pending(chunk.X.shape[0], sums, *moments_of(rows))

@@ -27,31 +27,32 @@ def rows_within(
     """Return how many rows of a first batch can be kept and fitted within a limit of bytes.
 
     Sparse rows count as dense ones. The fit takes a block of rows and its products, three d×d
-    matrices if features may be whitened by one, four p×p matrices if rank or penalties are
-    chosen, and the numbers that a search for pairs holds.
+    matrices for correlations, four p×p matrices if rank or penalties are chosen, and the numbers
+    that a search for pairs holds.
     """
     if isinstance(limit, str):
         return 0
+    work = work_bytes(options, d, chooses, more_numbers)
+    return max(0, int(limit) - work) // (BYTES * (d + 2))
+
+
+def work_bytes(options: Options, d: int, chooses: bool, more_numbers: int = 0) -> int:
+    """Return the memory of a first fit beside its rows."""
     work = strict_bytes(d, options.rank) + 3 * BYTES * BLOCK_ELEMENTS + BYTES * more_numbers
-    if options.whiten == "full" or (options.whiten == "auto" and d <= WIDEST):
+    if options.solver == "auto" and d <= WIDEST:
         work += 3 * BYTES * d * d
     if chooses:
         work += 4 * BYTES * min(MOST_PARAMETERS, (options.rank + 1) * d) ** 2
-    return max(0, int(limit) - work) // (BYTES * (d + 2))
+    return work
 
 
 def refuse_with_strict(options: Options) -> None:
     """Refuse options that need a first batch of rows if no rows are kept."""
-    wrong = {
-        "`alpha`": any(options.alpha),
-        f"whiten={options.whiten!r}": options.whiten == "full",
-    }
-    for option, given in wrong.items():
-        if given:
-            raise ValueError(
-                f"{option} needs a first batch of rows in memory, but `max_memory` keeps "
-                f"none. Raise `max_memory`, or leave {option} out."
-            )
+    if any(options.alpha):
+        raise ValueError(
+            "`alpha` needs a first batch of rows in memory, but `max_memory` keeps none. Raise "
+            "`max_memory`, or leave `alpha` out."
+        )
 
 
 def refuse_pairs_with_strict(pairs: PairRequest) -> None:

@@ -1,8 +1,8 @@
 """The start of a stream that keeps no rows: moments first, then block power iteration on new rows.
 
 The rows of a batch are not stored. Their sum Zᵀ(r∘ZQ) for the current block Q determines the next
-block, so a batch of new rows replaces a pass over the same rows. Correlated features are whitened
-first (`stages`).
+block, so a batch of new rows replaces a pass over the same rows. The estimates are unbiased for
+independent features.
 """
 
 from collections.abc import Callable
@@ -22,12 +22,9 @@ from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank import moment_estimates as mes
 from quadlin.solve.lowrank.gauss_newton import usual_curvature
 from quadlin.solve.lowrank.levels import settled
-from quadlin.solve.lowrank.tangent import Coordinates, orthonormalised
 from quadlin.solve.lowrank.types import Options, Record, Status
-from quadlin.solve.lowrank.whitening import Covariance, Identity, Whitener
-from quadlin.stream.batch import Pending, undone, watchful, without
-
-IDENTITY = Identity()
+from quadlin.solve.lowrank.whitening import Identity
+from quadlin.stream.batch import Pending, undone, watchful
 
 SIGNIFICANT = 1.5  # times the noise: an eigenvalue above it stands out
 REAL = 2.0  # times the noise within the block: a smaller eigenvalue counts as zero
@@ -40,9 +37,7 @@ class Stage(Enum):
     """The stages of the start; the value says what the rows are used for."""
 
     moments = "Mean, variance, skewness and kurtosis of the features."
-    correlations = "A step of the power iteration for the covariance, if features are correlated."
     power = "A step of the power iteration for each batch."
-    annealing = "Steps of constant length at a higher rank, which can still change signs of M."
     contraction = "A step of full length for each batch, as long as the loss falls."
 
 
@@ -55,9 +50,7 @@ class Start:
     weight: float = 0.0  # of those rows, in the second stage
     batches: int = 0  # left before longer ones are tried; in the last stage, the steps taken
     some: bool = False  # whether the last batch of the power iteration showed part of M
-    Q: Array | None = None  # (d, q), orthonormal: the block of the power iteration, whitened
-    s: Array | None = None  # (q,), eigenvalues of the higher rank, if Q is in standardised units
-    spread: Covariance | None = None  # sums for the power iteration of the covariance
+    Q: Array | None = None  # (d, q), orthonormal: the block of the power iteration
 
 
 def stands_out(state: FitState, rows: int, loss: str = "squared") -> bool:
@@ -89,19 +82,15 @@ def moments_with(state: FitState | None, chunk: Chunk) -> tuple[Moments, Moments
 
 
 def constant_state_of(
-    features: Moments,
-    target: Moments,
-    options: Options,
-    make_units: UnitsMaker,
-    white: Whitener,
+    features: Moments, target: Moments, options: Options, make_units: UnitsMaker
 ) -> FitState:
     """Return the constant model of rows with these moments."""
     # In a handful of rows every feature may take only two values, so nothing is refused yet.
-    units = replace(make_units, diagonal="auto")(features, target)
+    units = replace(make_units, squares="auto")(features, target)
     model = tied(constant_model(units, options.rank), units, *_parts(options))
     loss = units.target.power * units.target.scale**2
     history = (Record(0, 1, loss),)
-    return FitState(model, units, features, target, history, Status.searching, white)
+    return FitState(model, units, features, target, history, Status.searching, Identity())
 
 
 def first_block(state: FitState, options: Options, seed: int) -> Start:
@@ -136,11 +125,10 @@ def power_step(
     xp = namespace(Q)
     features, target = state.features + pending.features, state.target + pending.target
     new = make_units(features, target)
-    estimate = _estimate if isinstance(state.white, Identity) else _whitened_estimate
-    B, moved_to = estimate(state, sums, Q, options)
+    B, moved_to = _estimate(state, sums, Q, options)
     s, vectors = lead(Q.T @ B, options.rank, options.psd)
     ratio = xp.where(new.scale > 0, units.scale / xp.where(new.scale > 0, new.scale, 1.0), 0.0)
-    B = ratio[:, None] * B  # in the new units; nearly so for whitened features
+    B = ratio[:, None] * B  # in the new units
     B = orthonormal(B)  # under the same name, since it is one of the largest arrays of a stream
     sd, (d, q), n = (sums.loss / sums.weight) ** 0.5, Q.shape, pending.rows
     stand_out, some = above_noise(s, sd, d, n), above_noise(s[:1], sd, d, n)
@@ -171,7 +159,7 @@ Moved = Callable[[Array, Array, float], Model]  # from eigenpairs and the share 
 
 
 def _estimate(state: FitState, sums: Sums, Q: Array, options: Options) -> tuple[Array, Moved]:
-    """Return (M̄ − 𝓜)Q and the function that makes the next model, for independent features."""
+    """Return (M̄ − 𝓜)Q and the function that makes the next model."""
     units, varied = state.units, namespace(Q).astype(state.units.scale > 0, Q.dtype)
     model, watched = watchful(state.model, units)
     MQ, W = mes.unbiased(sums, Q, watched)
@@ -182,22 +170,6 @@ def _estimate(state: FitState, sums: Sums, Q: Array, options: Options) -> tuple[
         return tied(moved, units, *_parts(options))
 
     return varied[:, None] * (model.U @ (model.s[:, None] * (model.U.T @ Q)) - MQ), moved_to
-
-
-def _whitened_estimate(
-    state: FitState, sums: Sums, Q: Array, options: Options
-) -> tuple[Array, Moved]:
-    """Return the same in whitened coordinates, where the gradient of M is 4𝓜."""
-    model, watched = watchful(state.model, state.units)
-    coordinates = Coordinates(watched, options, state.white)
-    c, v, U, s = coordinates.of(model)
-    t = coordinates.gradient(sums, Q, state.white.apply(Q))
-
-    def moved_to(U: Array, s: Array, share: float) -> Model:
-        moved = coordinates.model(c - share * float(t.c[0]), v - share * t.v[:, 0], U, s)
-        return orthonormalised(without(state.units.scale == 0, moved))
-
-    return U @ (s[:, None] * (U.T @ Q)) - t.G[:, 0, :] / 4, moved_to
 
 
 def contracts(state: FitState, pending: Pending) -> bool:

@@ -35,11 +35,8 @@ def state_of(stream: Stream) -> StreamState:
     current, waiting, state, tally = stream.current, None, stream.state, stream.tally
     of_fields: dict[str, Any] = {}
     if isinstance(stream, FieldStream):
-        of_fields = {
-            name: getattr(stream, name) for name in ("per_parameter", "most_rows", "levels")
-        }
-        if state is not None:
-            state = replace(state, model=current.model)  # its own is that of the levels
+        names = ("rank", "most_rows", "posterior", "counted")
+        of_fields = {name: getattr(stream, name) for name in names}
     if stream.state is None or stream.waiting.rows:
         source = stream.waiting.source()
         X: Any = source.X
@@ -77,8 +74,9 @@ def stream_of(
         state.automatic,
         tally=Tally(state.rows, state.rows, state.weight, state.squared_weight),
     )
-    if state.per_parameter is not None:
-        stream = FieldStream.of(stream, state.per_parameter, state.most_rows, state.levels)
+    if state.most_rows is not None:
+        at = (state.rank, state.most_rows, state.posterior, state.counted)
+        stream = FieldStream.of(stream, *at)
     for name in SHARED:
         setattr(stream, name, getattr(state, name))
     stream.sample = _sample(state.sample)

@@ -1,9 +1,5 @@
 """The stages in which a stream that keeps no rows arrives at its first model, batch by batch.
 
-Correlations come first: a probe, then block power iteration on new rows. They are modelled by
-Σ ≈ H⁻¹ (I + P diag(g²) Pᵀ) H⁻¹, which takes O(rd) numbers. Strong correlations nearly have this
-form; the rest slows the steps down, and the mean of a walk makes up for that.
-
 Labels are treated as numbers until there is a first model, and as log-odds from then on. Near the
 constant that fits them best, log-odds are to first order a least-squares fit of the labels, so the
 stages before the first model are those of any target. Their result is refined by a walk (`walk`),
@@ -15,7 +11,7 @@ from math import sqrt
 
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model
-from quadlin.core.moments import Moments, Tally
+from quadlin.core.moments import Tally
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fits.fit_state import FitState
@@ -23,13 +19,8 @@ from quadlin.solve.labels.logistic import Linearised
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.gauss_newton import usual_curvature
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Record
-from quadlin.solve.lowrank.whitening import Identity, Whitener, covariance_products
-from quadlin.stream.anneal import anneal_step, annealed_model, first_annealing
 from quadlin.stream.batch import Pending
-from quadlin.stream.constant_columns import with_intercept, without_intercept
-from quadlin.stream.correlations import correlation_step, first_probe
 from quadlin.stream.power_iteration import (
-    IDENTITY,
     POWER_ROWS,
     Stage,
     Start,
@@ -70,9 +61,6 @@ def as_log_odds(state: FitState, options: Options, make_units: UnitsMaker) -> Fi
 NO_ROWS = Tally(0, 0, 0.0, 0.0)
 LONGEST = 8  # times the first length of a batch of the power iteration
 GROWTH = 0.25  # of batches in a walk of log-odds, per square root of the rows per parameter
-FADING = 0.1  # of earlier verdicts on steps of constant length, with each batch
-NO_VERDICT = StreamVerdict(0.0, 0.0, 0.0)
-PROBE_ROWS = 10  # rows per parameter in the batch that probes for correlations
 
 
 @dataclass(eq=False, repr=False)
@@ -102,10 +90,10 @@ class Beginning:
     def _step(self, pending: Pending) -> FitState:
         raise NotImplementedError
 
-    def _early(self, features: Moments) -> tuple[Options, UnitsMaker]:
+    @property
+    def _early(self) -> tuple[Options, UnitsMaker]:
         """Return the options and units of these stages, in which labels are numbers."""
-        options, make_units = as_numbers(self.options, self.make_units)
-        return with_intercept(options, features, make_units.dtype), make_units
+        return as_numbers(self.options, self.make_units)
 
     @property
     def _dof(self) -> int:
@@ -115,77 +103,44 @@ class Beginning:
         """Learn from rows without keeping them, until there is a model that steps can refine."""
         if start.stage is Stage.moments:
             features, target = moments_with(self.state, chunk)
-            self.state = self._constant_of(features, target, IDENTITY)
+            self.state = constant_state_of(features, target, *self._early)
             self.start = replace(start, rows=start.rows + chunk.X.shape[0])
             if self.start.rows >= self.goal:
-                self._probe()
+                self._find_block()
             return
         assert self.state is not None
         self.pending = self._with_sums_of(chunk)
-        if start.stage is Stage.correlations:
-            spread = covariance_products(chunk, self.state.units, start.Q)
-            spread = spread if start.spread is None else start.spread + spread
-            self.start = start = replace(start, spread=spread)
         if self.pending.rows < self.goal:
             return
         verdict = self._early_verdict(start, self.state)
-        features = self.state.features + self.pending.features
-        if start.stage is Stage.correlations:
-            self._whiten(start, self.pending)
-        elif start.stage is Stage.power:
-            args = (self.state, self.pending, start, *self._early(features))
-            state, self.start = power_step(*args)
-            self.state = self._settled(state)
+        if start.stage is Stage.power:
+            self.state, self.start = power_step(self.state, self.pending, start, *self._early)
             if self.start.stage is Stage.power and self.start.batches == 0:
                 self._lengthen(self.start)
             if self.start.stage is Stage.contraction:
                 self.since = self.state.features.weight
-                if self.options.loss != "squared" or not isinstance(self.state.white, Identity):
-                    self._anneal()
-        elif start.stage is Stage.annealing:
-            args = (self.state, self.pending, start, *self._early(features))
-            state, self.start = anneal_step(*args)
-            self.state = self._settled(state)
-            if self.start.batches == 0:
-                self._walk()
+                if self.options.loss != "squared":
+                    self._walk()
         else:
             if start.batches == 0 or contracts(self.state, self.pending):  # a step of full length
                 self.since = self.state.features.weight
                 self.start = replace(start, batches=start.batches + 1)
-            else:  # from here on steps are averaged, beginning with the last full one
-                self.start, self.goal, self.proven = None, self.batch_size, True
-            self.state = self._step(self.pending)
+                self.state = self._step(self.pending)
+            else:  # from here on models are averaged, beginning with the last full step
+                self.state = self._step(self.pending)
+                self._walk()
         self.pending = None
-        self.verdict = self._after(start, verdict)
-
-    def _settled(self, state: FitState) -> FitState:
-        """Return the state after a step, without an intercept that is not fitted."""
-        return without_intercept(state, self.options) if self.strict else state
-
-    def _constant_of(self, features: Moments, target: Moments, white: Whitener) -> FitState:
-        """Return the state of the constant model of rows with these moments."""
-        early = self._early(features)
-        return self._settled(constant_state_of(features, target, *early, white))
-
-    def _after(self, start: Start, verdict: StreamVerdict | None) -> StreamVerdict | None:
-        """Return the verdict on the model after a step, given the verdict of the step's rows."""
-        assert self.state is not None
-        if self.start is None or verdict is None:
-            return None  # the next verdict begins with all rows so far
-        if self.start.stage is Stage.annealing:  # many short steps from one model
-            first = start.stage is not Stage.annealing
-            return None if first else (self.verdict or NO_VERDICT).faded(FADING) + verdict
-        undone = self.state.before is None  # then the model is the one before, which was judged
-        return self.verdict if undone else verdict
+        # Without a start, the next verdict begins with all rows so far. After a step that was
+        # undone, the model is the one before, which was judged.
+        judged_before = self.state.before is None and verdict is not None
+        self.verdict = None if self.start is None else self.verdict if judged_before else verdict
 
     def _early_verdict(self, start: Start, state: FitState) -> StreamVerdict | None:
         """Return the verdict of the pending rows on the model whose residuals were summed."""
         pending = self.pending
         if pending is None or not pending.sums.weight:
             return None
-        if start.stage is Stage.annealing:
-            state = replace(state, model=annealed_model(start, state))
-        with_slope = start.stage in (Stage.annealing, Stage.contraction)
+        with_slope = start.stage is Stage.contraction
         return verdict_of(pending.sums, pending.target, state, state.units, "squared", with_slope)
 
     def _trusted_early(self, start: Start, state: FitState) -> FitState:
@@ -196,36 +151,13 @@ class Beginning:
         if self.pending is not None and not state.history[-1].step:  # no model yet: a constant
             features = state.features + self.pending.features
             target = state.target + self.pending.target
-            return self._constant_of(features, target, state.white)
+            return constant_state_of(features, target, *self._early)
         shown, verdict = judged(state, self.pending, self.goal), self.verdict
         enough = self.pending is not None and 2 * self.pending.rows >= self.goal
-        if enough and shown is state and start.stage is not Stage.annealing:
+        if enough and shown is state:
             verdict = self._early_verdict(start, state)
         worse = verdict is not None and verdict.model > verdict.constant
         return trusted(shown, verdict, "squared") if worse else shown
-
-    def _probe(self) -> None:
-        """Look for correlations first, unless nothing may be whitened."""
-        assert self.state is not None
-        units, options = self.state.units, self.options
-        if options.whiten == "none" or len(self.make_units.names) == 1:
-            self._find_block()
-            return
-        self.start = first_probe(units, options.rank, self.seed)
-        self.goal = PROBE_ROWS * self._dof
-
-    def _whiten(self, start: Start, pending: Pending) -> None:
-        """Learn correlations from a batch; continue with M once they are known."""
-        assert self.state is not None
-        units = self.state.units
-        features = self.state.features + pending.features
-        target = self.state.target + pending.target
-        always = self.options.whiten == "lowrank"
-        self.start, white = correlation_step(start, units, pending.features, always)
-        latest = self.state.white if white is None else white
-        self.state = self._constant_of(features, target, latest)
-        if white is not None:
-            self._find_block()
 
     def _find_block(self) -> None:
         """Start the power iteration for M."""
@@ -235,12 +167,6 @@ class Beginning:
             self._walk()
             return
         self.goal = max(self.batch_size, POWER_ROWS * self._dof)
-
-    def _anneal(self) -> None:
-        """Continue with steps of constant length at a higher rank."""
-        assert self.state is not None
-        self.state = replace(self.state, before=None)
-        self.start, self.goal = first_annealing(self.state), WALK_ROWS * self._dof
 
     def _walk(self) -> None:
         """Continue with steps of constant length, whose models are averaged."""

@@ -10,10 +10,9 @@ from quadlin.core.arrays import Array
 from quadlin.core.losses import LINKED
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.pair_composite import PairRequest
-from quadlin.solve.fields.running_levels import RunningLevels
+from quadlin.solve.fields.contexts import Posterior
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options
-from quadlin.solve.pairs.pair_regression import HIERARCHIES
 from quadlin.solve.pairs.pair_running import RunningPairs
 from quadlin.stream.batch import Pending
 from quadlin.stream.pair_batches import PairPending
@@ -83,9 +82,10 @@ class StreamState:
     pairs: PairRequest | None = None
     pair_pending: PairPending | None = None
     sample: SampledRows | None = None
-    per_parameter: int | None = None  # of a stream of fields
-    most_rows: int = 0
-    levels: RunningLevels | None = None
+    most_rows: int | None = None  # of a stream of fields
+    rank: int = 0
+    posterior: Posterior | None = None
+    counted: int = 0
 
 
 def check_state(state: StreamState, d: int, fields: Sequence[np.ndarray]) -> None:
@@ -93,11 +93,11 @@ def check_state(state: StreamState, d: int, fields: Sequence[np.ndarray]) -> Non
     fitted, waiting, pending = state.state, state.waiting, state.pending
     states = [each for each in (fitted, state.current) if each is not None]
     require(bool(states), "a state without a model")
-    of_fields = state.per_parameter is not None
+    of_fields = state.most_rows is not None
     rows_wait = waiting is not None
     require(rows_wait or fitted is not None, "the rows of the incomplete batch")
     require(of_fields or not rows_wait or fitted is None, "the rows of the incomplete batch")
-    _check_levels(state, d, fields)
+    _check_posterior(state, fields)
     require(pending is None or fitted is not None, "the sums of the incomplete batch")
     _check_pairs(state, states, d)
     _check_start(state)
@@ -143,17 +143,20 @@ def _check_sample(sample: SampledRows | None) -> None:
         require(floats and float(sample.weight.min()) >= 0, "the sampled rows")
 
 
-def _check_levels(state: StreamState, d: int, fields: Sequence[np.ndarray]) -> None:
-    """Refuse sums over rows of fields that no stream can have."""
-    levels, per_parameter = state.levels, state.per_parameter
-    goes_on = per_parameter is not None and state.state is not None
-    require((levels is not None) == goes_on, "the levels of a machine")
-    if per_parameter is not None:
-        require(
-            per_parameter >= 0 < state.most_rows and len(fields) > 1, "the batches of a machine"
-        )
-        require(state.pending is None and state.pair_pending is None, "the sums of a machine")
-    wrong = None if levels is None else levels.problem(d, fields)
+def _check_posterior(state: StreamState, fields: Sequence[np.ndarray]) -> None:
+    """Refuse a posterior of fields that no stream can have."""
+    posterior, most, waiting = state.posterior, state.most_rows, state.waiting
+    if most is None:
+        require(posterior is None and not state.counted, "the posterior of a machine")
+        return
+    require(posterior is not None and most >= 1 and len(fields) > 1, "the posterior of a machine")
+    assert posterior is not None
+    require(state.rank == len(posterior.learned.signs), "the rank of a machine")
+    require(state.pending is None and state.pair_pending is None, "the sums of a machine")
+    rows = 0 if waiting is None else len(waiting.y)
+    good = state.counted == 0 if state.state is not None else 1 <= state.counted <= rows
+    require(good, "the rows of a machine")
+    wrong = posterior.problem(fields)
     require(wrong is None, str(wrong))
 
 
@@ -161,7 +164,6 @@ def _check_pairs(state: StreamState, states: Sequence[FitState], d: int) -> None
     """Refuse pairs that no stream can have."""
     asked, sums = state.pairs, state.pair_pending
     if asked is not None:
-        require(asked.hierarchy in (None, *HIERARCHIES), "the hierarchy of pairs")
         require(asked.most is None or asked.most >= 0, "the number of pairs")
         require(all(0 <= i <= j < d for i, j in asked.given or ()), "the pairs")
     goes_on = state.state is not None and state.state.running is not None
@@ -203,11 +205,9 @@ def _check_start(state: StreamState) -> None:
     weight = 0.0 if fitted is None else fitted.features.weight
     require(0 <= state.since <= weight, "the weight of the rows before the mean")
     if start is not None:
-        blocks = (Stage.correlations, Stage.power, Stage.annealing)
-        require((start.s is not None) == (start.stage is Stage.annealing), "the start's values")
-        require((start.Q is not None) == (start.stage in blocks), "the block of the start")
-        require(start.spread is None or start.stage is blocks[0], "the covariance of the start")
-        if state.pending is not None and start.stage in blocks[1:]:
+        power = start.stage is Stage.power
+        require((start.Q is not None) == power, "the block of the start")
+        if state.pending is not None and power:
             same = state.pending.sums.action.shape[2] == start.Q.shape[1]  # type: ignore[union-attr]
             require(same, "the sums of the incomplete batch")
         counting = start.stage is Stage.moments
@@ -216,15 +216,12 @@ def _check_start(state: StreamState) -> None:
 
 
 def _check_choices(options: Options, maker: UnitsMaker, d: int) -> None:
-    diagonal, rarity = maker.diagonal, maker.rarity
+    rarity = maker.rarity
     require(options.loss in ("squared", *LINKED), "the loss")
-    require(options.step in ("guarded", "plain"), "the step")
-    require(options.whiten in ("auto", "full", "lowrank", "none"), "the whitening")
+    require(options.solver in ("auto", "moments", "paper"), "the solver")
     require(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
     require(min(options.alpha) >= 0, "the penalty")
-    words = ("auto", "free", "zero")
-    good = diagonal in words if isinstance(diagonal, str) else len(diagonal) == d
-    require(good, "the choice of the diagonal")
+    require(maker.squares in ("auto", True, False), "the choice of squares")
     require(rarity is None or 0 <= rarity <= 1, "the penalties of rare columns")
 
 

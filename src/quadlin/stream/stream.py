@@ -20,9 +20,7 @@ from quadlin.solve.composite.pair_stage import FEWEST_ROWS
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.lowrank.types import FIXED, Options, Plan, finished
-from quadlin.stream.anneal import annealed_model
 from quadlin.stream.batch import Pending, batch_step, gather, undone
-from quadlin.stream.constant_columns import with_intercept
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
 from quadlin.stream.power_iteration import Stage, Start, stands_out, still_moving
 from quadlin.stream.row_sample import Buffer, RowSample
@@ -31,7 +29,7 @@ from quadlin.stream.verdict import StreamVerdict, first_verdict, trusted, verdic
 
 PIECES = 8  # of the rows of one call, at least, in a stream that keeps none
 FIRST_ROWS = 2  # per parameter in the first batch, at least: with fewer, later steps diverge
-LABEL_ROWS = 20  # the same for labels with pairs, if memory and `batch_size` allow it
+LABEL_ROWS = 20  # the same for labels with pairs, if memory allows it
 
 
 @dataclass(eq=False, repr=False)
@@ -167,13 +165,9 @@ class Stream(Beginning):
     def _with_sums_of(self, chunk: Chunk) -> Pending:
         """Return the pending sums with these rows; refuse rows that are too large to square."""
         assert self.state is not None
-        Q, model, start = None, None, self.start
-        if start is not None and start.stage is Stage.annealing:
-            model = annealed_model(start, self.state)
-        elif start is not None and start.stage is Stage.power:
-            Q = self.state.white.apply(start.Q)
-        loss = self.options.loss if start is None else "squared"
-        pending = gather(self.pending, chunk, self.state, loss, Q, model)
+        loss = self.options.loss if self.start is None else "squared"
+        Q = None if self.start is None else self.start.Q
+        pending = gather(self.pending, chunk, self.state, loss, Q)
         self.make_units.refuse_overflow(pending.features, pending.target)
         if not np.isfinite(pending.sums.loss + pending.rise_squares):
             raise ValueError(
@@ -254,8 +248,4 @@ class Stream(Beginning):
 
     def _step(self, pending: Pending) -> FitState:
         assert self.state is not None
-        options, make_units = self.options, self.make_units
-        if self.strict:
-            features = self.state.features + pending.features
-            options = with_intercept(options, features, make_units.dtype)
-        return self._settled(batch_step(self.state, pending, options, make_units, self.since))
+        return batch_step(self.state, pending, self.options, self.make_units, self.since)

@@ -71,7 +71,7 @@ def test_products_of_rows_give_the_same_errors_as_products_of_columns(weighted):
     total = 14.0 if weight is None else weight.sum()
     rows, units, options = problem(weight=weight)
     gram = tangent_gram(rows, units, options, np.eye(3))
-    kernel, _ = product_kernel(rows, units, 8, total)  # fewer rows than products, it is told
+    kernel = product_kernel(rows, units, total)
     assert isinstance(kernel, RowKernel)
     by_row = left_out_squares_by_rows(kernel, ALPHA)[:, 0]
     others = squares_of(rows, units, gram, ALPHA, total)[:, 0]
@@ -83,7 +83,7 @@ def test_rows_without_weight_have_no_error():
     weight[[2, 5]] = 0.0
     rows, units, options = problem(weight=weight)
     gram = tangent_gram(rows, units, options, np.eye(3))
-    kernel, _ = product_kernel(rows, units, 8, weight.sum())
+    kernel = product_kernel(rows, units, weight.sum())
     by_row = squares_of(rows, units, gram, ALPHA, weight.sum())[:, 0]
     assert len(by_row) == 12
     np.testing.assert_allclose(by_row, left_out_squares_by_rows(kernel, ALPHA)[:, 0], rtol=1e-8)

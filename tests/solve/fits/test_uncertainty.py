@@ -21,14 +21,14 @@ PARTS = [(True, True), (False, True), (True, False), (False, False)]
 class Fit:
     """A polished fit and its uncertainty, with the pieces that tests ask for."""
 
-    def __init__(self, X, y, rank, weight=None, diagonal="auto", block_rows=None,
+    def __init__(self, X, y, rank, weight=None, squares="auto", block_rows=None,
                  dense_limit=1500, draws=64, tol=1e-12, max_iter=300, fields=(),
                  **options):  # fmt: skip
         self.options = Options(rank=rank, tol=tol, max_iter=max_iter, **options)
         self.rows = Rows.of(MemorySource(X, y, weight, block_rows))
         moments = Moments.of(X, weight)
         names = [f"x{j}" for j in range(X.shape[1])]
-        maker = UnitsMaker(diagonal, self.options.fit_intercept, X.dtype, names, fields)
+        maker = UnitsMaker(squares, self.options.fit_intercept, X.dtype, names, fields)
         self.units = maker(moments, Moments.of(y[:, None], weight))
         rng = np.random.default_rng(0)
         solution, self.white = fit_rows(self.rows, self.units, self.options, moments.weight, rng)

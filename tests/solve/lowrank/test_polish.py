@@ -13,7 +13,15 @@ from quadlin.core.units import Target, units_of
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
 from quadlin.solve.lowrank.tangent import Tangent
 from quadlin.solve.lowrank.types import Options, Problem
-from quadlin.solve.lowrank.whitening import whitener
+from quadlin.solve.lowrank.whitening import Identity, covariance, estimate_low_rank, full_whitener
+
+
+def whitener_of(mode, rows, units, ridge, rng):
+    if mode == "none":
+        return Identity((1 + ridge) ** -0.5)
+    if mode == "lowrank":
+        return estimate_low_rank(rows, units, ridge, rng)
+    return full_whitener(units, ridge, rows.reduce(covariance, units))
 
 
 def task(seed, linear=True, intercept=True, mode="full", alpha=(0.3, 0.7)):
@@ -29,7 +37,7 @@ def task(seed, linear=True, intercept=True, mode="full", alpha=(0.3, 0.7)):
     units = units_of(m, m.tau >= 0.05, Target(0.1, 1.3, 0.0, 1.0), np.float64, one_hot)
     options = Options(rank=k, fit_linear=linear, fit_intercept=intercept, alpha=alpha)
     rows = Rows.of(source)
-    white = whitener(rows, units, mode, 0.01, rng)
+    white = whitener_of(mode, rows, units, 0.01, rng)
     t = GaussNewton(Problem(rows, units, options, rng), white)
     U = np.linalg.qr(rng.standard_normal((d, k)))[0]
     v = rng.standard_normal(d) if linear else np.zeros(d)
@@ -105,7 +113,7 @@ def test_full_whitening_whitens():
     m = Moments.of(X)
     units = units_of(m, m.tau >= 0.05, Target(0.0, 1.0, 0.0, 1.0), np.float64)
     rows = Rows.of(MemorySource(X))
-    white = whitener(rows, units, "full", 0.0, rng)
+    white = whitener_of("full", rows, units, 0.0, rng)
     Z = Block(X, units).matmul(white.apply(np.eye(8)))
     S = Z.T @ Z / 2000
     # Shrunk: an eigenvalue e of the correlation becomes e/(e + 0.01), and the smallest is small.

@@ -1,8 +1,7 @@
 """Columns of frames and arrays: whether they hold numbers or text, and rows that are refused."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -19,7 +18,7 @@ TIMES = (nw.Date, nw.Datetime, nw.Duration, nw.Time)
 DATES_AS_NUMBERS = (
     "Turn them into numbers, such as the days since a start, the month or the weekday"
 )
-FITS_FLOAT32 = {"Float32", "Float16", "Boolean", "Int8", "Int16", "UInt8", "UInt16"}
+FITS_FLOAT32 = {"Float32", "Float16", "Boolean", "Bool", "Int8", "Int16", "Uint8", "Uint16"}
 
 
 def check_frame(rows: Any, may_be_dates: Callable[[Any], bool] | None = None) -> None:
@@ -79,13 +78,15 @@ def _column_of_dates(name: Any, dtype: Any) -> ColumnError:
 
 def number_dtype(kinds: Iterable[Any]) -> np.dtype:
     """Return float32 if it can hold columns of all these dtypes and one of them is float32."""
-    dtypes = {str(kind) for kind in kinds}
+    dtypes = {str(kind).capitalize() for kind in kinds}  # numpy's float32 is Float32 elsewhere
     single = "Float32" in dtypes and dtypes <= FITS_FLOAT32
     return np.dtype(np.float32 if single else np.float64)
 
 
-def is_text(column: nw.Series[Any]) -> bool:
+def is_text(column: Values) -> bool:
     """Return whether a column is text rather than numbers, and refuse one that is neither."""
+    if isinstance(column, np.ndarray):
+        return column.dtype.kind == "O" and any(isinstance(value, str) for value in column)
     dtype = column.dtype
     if dtype.is_numeric() or dtype in (nw.Boolean, *TEXT):
         return dtype in TEXT
@@ -104,14 +105,17 @@ def is_text(column: nw.Series[Any]) -> bool:
     )
 
 
-def is_category(column: nw.Series[Any], has_levels: bool) -> bool:
+def is_category(column: Values, has_levels: bool) -> bool:
     """Return whether a column is text, or holds dates or objects that were declared categorical."""
     others = (*TIMES, nw.Object, nw.Unknown, nw.List)
-    return (has_levels and column.dtype in others) or is_text(column)
+    in_array = isinstance(column, np.ndarray)
+    return (has_levels and (in_array or column.dtype in others)) or is_text(column)
 
 
-def values_of(column: nw.Series[Any]) -> Values:
+def values_of(column: Values) -> Values:
     """Return the values of a column: text as it is, dates as objects, others as a numpy array."""
+    if isinstance(column, np.ndarray):
+        return column
     if column.dtype in (*TIMES, nw.List):  # numpy would make integers or ragged arrays of them
         values = np.empty(len(column), dtype=object)
         for i, value in enumerate(column.to_list()):
@@ -153,67 +157,25 @@ def refuse_missing_rows(name: Any, absent: np.ndarray) -> None:
         )
 
 
-def filled_numbers(
-    values: Values, absent: np.ndarray, name: str, dtype: np.dtype, fill: Mapping[str, float]
-) -> np.ndarray:
-    """Return a column as numbers, with its missing values filled."""
-    values = np.asarray(values)
-    if absent.any():
-        values = np.where(absent, fill.get(name, np.nan), values)
-        refuse_missing_rows(name, missing_in(values))
+def numbers_of(values: Values, absent: np.ndarray, name: str, dtype: np.dtype) -> np.ndarray:
+    """Return a column as numbers, NaN where they are missing."""
+    values = np.where(absent, np.nan, values) if absent.any() else np.asarray(values)
     with np.errstate(over="ignore"):
         numbers = values.astype(dtype)
     refuse_rows(name, np.isinf(numbers), f"infinity or a value too large for {dtype}")
     return numbers
 
 
-def fill_for(mean: float, varies: bool, dtype: Any) -> float:
-    """Return what fills a column: its mean, or a number next to it if the mean is a round number.
-
-    A filled value can then be distinguished from one that happens to equal the mean, such as 0 in
-    a balanced column of −1, 0 and 1. If a column does not vary, nothing depends on it.
-
-    Examples
-    --------
-    >>> fill_for(3.14159265358979, True, np.float64), fill_for(3.0, False, np.float64)
-    (3.14159265358979, 3.0)
-    >>> fill_for(3.0, True, np.float64), fill_for(3.0, True, np.float32)
-    (3.0000000000000013, 3.0000007152557373)
-    """
-    kind, info = np.dtype(dtype).type, np.finfo(dtype)
-    is_round = mean.is_integer() or kind(f"{mean:.{info.precision - 2}g}") == mean
-    if not (varies and is_round and abs(mean) < info.max):
-        return mean
-    return float(kind(mean) + (3 * np.spacing(kind(abs(mean))) if mean else info.tiny))
+def is_frame(rows: Any) -> bool:
+    """Return whether rows are a frame in memory."""
+    return isinstance(nw.from_native(rows, eager_only=True, pass_through=True), nw.DataFrame)
 
 
-@dataclass(frozen=True)
-class ArrayTable:
-    """The columns of an array, called x0, x1, …: text, or numbers, some declared as categories."""
-
-    values: np.ndarray  # (n, d)
-    names: list[str]
-    text: list[str]  # the columns that are categories
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Return the dtype of the encoded rows."""
-        return np.dtype(np.float32 if self.values.dtype == np.float32 else np.float64)
-
-    def column(self, name: str) -> np.ndarray:
-        """Return the values of a column."""
-        return np.asarray(self.values[:, self.names.index(name)])
-
-    def holds_text(self, name: str) -> bool:
-        """Return whether some values of a column are text."""
-        return self.values.dtype.kind == "O" and _holds_text(self.column(name))
-
-
-def array_table(rows: Any, declared: Collection[Any]) -> ArrayTable | None:
-    """Return an array as a table; None if no column is categorical, or if it is not an array."""
+def columns_in(rows: Any) -> dict[Any, Values] | None:
+    """Return the columns of a frame, or x0, x1, … of an array, by name; None for other rows."""
+    table = nw.from_native(rows, eager_only=True, pass_through=True)
+    if isinstance(table, nw.DataFrame):
+        return {column.name: column for column in table.iter_columns()}
     if not isinstance(rows, np.ndarray | list) or issparse(rows):
         return None
     try:
@@ -224,16 +186,4 @@ def array_table(rows: Any, declared: Collection[Any]) -> ArrayTable | None:
         return None
     if values.ndim != 2 or values.dtype.kind not in "fiubO":
         return None
-    if values.dtype.kind != "O" and not declared:
-        return None
-    names, declared = [f"x{j}" for j in range(values.shape[1])], set(declared)
-    text = [
-        name
-        for j, name in enumerate(names)
-        if name in declared or (values.dtype.kind == "O" and _holds_text(values[:, j]))
-    ]
-    return ArrayTable(values, names, text) if text else None
-
-
-def _holds_text(values: np.ndarray) -> bool:
-    return any(isinstance(value, str) for value in values)
+    return {f"x{j}": values[:, j] for j in range(values.shape[1])}

@@ -1,9 +1,12 @@
-"""Categorical columns of a table as groups of one-hot columns, called fields."""
+"""Categorical columns: their levels, learned from pieces of a table, and rows as one-hot fields."""
 
+import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import narwhals as nw
@@ -11,36 +14,328 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from quadlin.core.arrays import assembled
+from quadlin.core.messages import warn
 from quadlin.data.columns.columns import (
-    ArrayTable,
     Values,
-    array_table,
-    fill_for,
-    filled_numbers,
+    columns_in,
+    identifier_advice,
     is_category,
+    is_frame,
+    is_text,
     missing_in,
+    number_dtype,
+    numbers_of,
     refuse_missing_rows,
     values_of,
 )
-from quadlin.data.columns.levels import (
-    ABSENT,
-    MISSING_LEVEL,
-    MISSING_MARK,
-    LevelLearner,
-    Levels,
-    Unseen,
-    Where,
-    common_kind,
-    filtered,
-    first_row_with,
-    held_other,
-    keyed_levels,
-    kind_of,
-    level_codes,
-    may_be_numbers,
-    typed_levels,
-)
+from quadlin.data.columns.errors import ColumnError, IdentifierWarning
 from quadlin.data.columns.names import other_names, shortened
+
+Levels = dict[str, int]  # the position of each level in its field
+MISSING_LEVEL = "missing"  # the level of missing text, where that is allowed
+UNSEEN, ABSENT = -1, -2  # in place of the number of a level: a new level, and a missing value
+NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*|[-+]?(nan|inf(inity)?)", re.I)
+
+
+class Unseen(dict[str, int]):
+    """Number of rows with an unknown level, by column; `missing` counts rows without a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.missing: dict[str, int] = {}
+        self.known: set[str] = set()  # columns in which some level was known
+
+    def __bool__(self) -> bool:
+        return len(self) > 0 or len(self.missing) > 0
+
+    @property
+    def all_new(self) -> list[str]:
+        """Return the columns of several unknown levels, none of whose rows has a known one."""
+        return sorted(name for name, count in self.items() if count > 1 and name not in self.known)
+
+    def count(self, name: str, codes: np.ndarray) -> None:
+        """Add the rows of a column."""
+        for counts, mark in ((self, UNSEEN), (self.missing, ABSENT)):
+            if more := int(np.sum(codes == mark)):
+                counts[name] = counts.get(name, 0) + more
+        if np.any(codes >= 0):
+            self.known.add(name)
+
+    def add(self, other: "Unseen") -> None:
+        """Add the counts of other rows."""
+        for counts, more in ((self, other), (self.missing, other.missing)):
+            for name, count in more.items():
+                counts[name] = counts.get(name, 0) + count
+        self.known |= other.known
+
+    def clear(self) -> None:
+        """Reset all counts to zero."""
+        super().clear()
+        self.missing.clear()
+        self.known.clear()
+
+
+def label_of(value: Any) -> str:
+    """Return the name of a value as a level: 3 and 3.0 are the same level.
+
+    Examples
+    --------
+    >>> label_of("Oslo"), label_of(3), label_of(3.0), label_of(2.5), label_of(True)
+    ('Oslo', '3', '3', '2.5', 'True')
+    >>> label_of(datetime(2024, 6, 15)), label_of(datetime(2024, 6, 15, 8, 30))
+    ('2024-06-15', '2024-06-15 08:30:00')
+    """
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, Integral):
+        return str(int(value))
+    if isinstance(value, float | np.floating):
+        return str(int(value)) if float(value).is_integer() else repr(float(value))
+    if isinstance(value, datetime) and value == datetime(value.year, value.month, value.day):
+        return str(value.date())  # written as a date; a value with a time zone never gets here
+    return str(value)
+
+
+def kind_of(values: Values) -> str | None:
+    """Return the dtype of levels that are numbers or booleans; None for text, dates and objects.
+
+    Examples
+    --------
+    >>> kind_of(np.array([3, 1])), kind_of(np.array([3.0])), kind_of(np.array(["a"], dtype=object))
+    ('int64', 'float64', None)
+    """
+    if isinstance(values, np.ndarray):
+        return values.dtype.name if values.dtype.kind in "iufb" else None
+    if values.dtype == nw.Categorical:  # the categories of pandas may be numbers
+        categories = np.asarray(values.unique().to_list())
+        return categories.dtype.name if categories.dtype.kind in "iufb" else None
+    return None
+
+
+def common_kind(kinds: set[str | None]) -> str | None:
+    """Return the dtype of the levels of several parts of a column."""
+    numbers = [np.dtype(kind) for kind in kinds if kind is not None]
+    return np.result_type(*numbers).name if numbers and None not in kinds else None
+
+
+def typed_levels(labels: Iterable[str], kind: str | None) -> Any:
+    """Return levels as the values that they had in the table, so that tables can be joined by them.
+
+    Examples
+    --------
+    >>> typed_levels(["3", "10"], "int64"), typed_levels(["a"], None)
+    (array([ 3, 10]), ['a'])
+    """
+    labels = list(labels)
+    if kind is None:
+        return labels
+    if np.dtype(kind).kind == "f":
+        return np.array([np.nan if label == MISSING_LEVEL else label for label in labels], kind)
+    if MISSING_LEVEL in labels:
+        return labels
+    if np.dtype(kind).kind == "b":
+        return np.array([label == "True" for label in labels])
+    return np.array([int(label) for label in labels], kind)
+
+
+def filtered(values: Values, keep: np.ndarray) -> Any:
+    """Return the values to keep."""
+    if isinstance(values, np.ndarray):
+        return values[keep]
+    return values.filter(keep.tolist()) if len(keep) else values  # narwhals refuses an empty list
+
+
+def level_codes(values: Values, levels: Levels) -> np.ndarray:
+    """Return the number of each row's level, `UNSEEN` if it is not among the levels.
+
+    A missing value is the level "missing", or `ABSENT` where there is no such level.
+    """
+    absent = missing_in(values)
+    if absent.any():
+        codes = np.full(len(absent), levels.get(MISSING_LEVEL, ABSENT), dtype=np.int64)
+        codes[~absent] = level_codes(filtered(values, ~absent), levels)
+        return codes
+    if not len(absent):
+        return np.empty(0, dtype=np.int64)
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind == "O":
+            return np.array([levels.get(label_of(value), UNSEEN) for value in values])
+        distinct, place = np.unique(values, return_inverse=True)
+        return np.array([levels.get(label_of(value), UNSEEN) for value in distinct.tolist()])[place]
+    column = values.cast(nw.String())
+    labels = column.unique().to_list()
+    numbers = [levels.get(label, UNSEEN) for label in labels]
+    # A join by the library of the frame: 0.1 to 0.8 s for 10⁶ rows and 10⁵ levels.
+    return np.asarray(column.replace_strict(labels, numbers, return_dtype=nw.Int64()).to_numpy())
+
+
+Where = Callable[[Any, str], str]  # a column and one of its labels → the first row that has it
+MOST_LEVELS = 10_000  # a column with more is a number or an identifier rather than a category
+MANY, FEW = 20, 0.1  # fewest labels, and largest share that are no numbers, of a column of numbers
+
+
+class LevelLearner:
+    """Learns the levels of text columns from pieces of a table.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> table = pl.DataFrame({"city": ["Rome", "Oslo", "Rome", "Oslo"], "age": [31, 0, 5, 2]})
+    >>> learner = LevelLearner(["city", "age"], ["city"], np.dtype(float))
+    >>> for start in (0, 3):
+    ...     learner.add(table[start : start + 3])
+    >>> learner.levels()
+    ({'Oslo': 0, 'Rome': 1}, None)
+    """
+
+    def __init__(
+        self,
+        input_names: Sequence[Any],
+        text: Sequence[Any],
+        dtype: np.dtype,
+        declared: Collection[Any] = (),
+        missing: str = "error",
+        decimal: str | None = None,
+    ) -> None:
+        self.input_names, self.dtype, self.rows = tuple(input_names), dtype, 0
+        self.seen: dict[Any, set[tuple[Any, str]]] = {name: set() for name in text}
+        self.present = dict.fromkeys(text, 0)  # rows in which a column is not missing
+        self.kinds: dict[Any, set[str | None]] = {}  # dtypes of the values, None for text
+        self.declared = declared  # as categories, by the user
+        self.missing = missing  # "mean": a missing value is a level of its own
+        self.decimal = decimal  # of CSV, whose options can read a cell differently
+        self.plain: set[Any] = set()  # columns whose dtype is not categorical
+
+    def add(self, frame: Any) -> None:
+        """Note the levels of some rows; columns of numbers may be left out."""
+        table = nw.from_native(frame, eager_only=True)
+        self.rows += len(table)
+        for name in self.seen:
+            self.see(name, values_of(table.get_column(name)))
+
+    def see(self, name: Any, values: Values) -> None:
+        """Note the levels of some values of a column."""
+        if isinstance(values, np.ndarray) or values.dtype == nw.String:
+            self.plain.add(name)
+        absent = missing_in(values)
+        if absent.any():
+            if self.missing != "mean":
+                refuse_missing_rows(name, absent)
+            self.seen[name].add((MISSING_LEVEL, MISSING_LEVEL))
+            values = filtered(values, ~absent)
+        self.kinds.setdefault(name, set()).add(kind_of(values))
+        self.seen[name] |= keyed_levels(values)
+        self.present[name] += len(values)
+
+    def levels(self, where: Where | None = None) -> tuple[Levels | None, ...]:
+        """Return the levels of each input column, None for numbers.
+
+        Parameters
+        ----------
+        where : callable or None
+            Names the first row in which a column has a given label, for messages.
+
+        Raises
+        ------
+        ValueError
+            For a column that holds numbers as text or, with too many levels, an identifier.
+        """
+        levels = {name: _ordered(seen) for name, seen in self.seen.items()}
+        for name, labels in levels.items():
+            if name not in self.declared:
+                self._check(name, list(labels), where)
+        return tuple(levels.get(name) for name in self.input_names)
+
+    def level_kinds(self) -> tuple[str | None, ...]:
+        """Return the dtype of the levels of each input column; None for text or without levels."""
+        return tuple(common_kind(self.kinds.get(name, set())) for name in self.input_names)
+
+    def _check(self, name: Any, labels: list[str], where: Where | None) -> None:
+        """Raise an error if a column of text holds numbers or an identifier; warn if it may."""
+        present = [label for label in labels if self.missing != "mean" or label != MISSING_LEVEL]
+        is_category = f" If it is a category, give categorical_features={[str(name)]!r}."
+        if name in self.plain and (problem := self._numbers(str(name), present, where)):
+            raise ColumnError(str(name), problem + is_category)
+        once = MANY <= len(present) == self.present[name]
+        if once or len(labels) > MOST_LEVELS:
+            advice = identifier_advice(name, len(labels), self.rows, once)
+            raise ColumnError(str(name), advice + is_category)
+        if 2 * len(labels) > self.rows:
+            warn(identifier_advice(name, len(labels), self.rows, once), IdentifierWarning)
+
+    def _numbers(self, name: str, labels: list[str], where: Where | None) -> str | None:
+        """Return what is wrong with labels that are numbers but for commas or a few words."""
+        words = [label for label in labels if not NUMBER.fullmatch(label)]
+        commas = [label for label in words if _has_comma(label)]
+        if commas and len(commas) == len(words):
+            remedy = 'Give decimal="," if it is the decimal point' if self.decimal else "Convert it"
+            return f"Column {name!r} holds numbers with commas, such as {commas[0]!r}. {remedy}."
+        if len(labels) < MANY or len(words) > FEW * len(labels):
+            return None
+        if words:
+            first = "" if where is None else f", first in {where(name, words[0])}"
+            remedy = f", give na={words[:5]!r} if they are missing" if self.decimal else ""
+            return (
+                f"Column {name!r} holds numbers, but also {shortened(words, 5)}{first}. Correct or "
+                f"empty such cells{remedy}."
+            )
+        if all(label.isdecimal() for label in labels):  # they may be codes
+            return None
+        remedy = "Convert them with pandas.to_numeric(column) or polars' cast(pl.Float64)."
+        if self.decimal == ",":
+            remedy = 'Give decimal="." if the point is the decimal point.'
+        return f"Column {name!r} holds numbers as text, such as {labels[0]!r}. {remedy}"
+
+
+def _has_comma(label: str) -> bool:
+    """Return whether a label is a number in which commas are decimal points or group digits."""
+    return "," in label and any(NUMBER.fullmatch(label.replace(",", sign)) for sign in (".", ""))
+
+
+def may_be_numbers(levels: Levels) -> bool:
+    """Return whether levels may have been learned from numbers or booleans."""
+    return all(
+        NUMBER.fullmatch(label) or label in ("True", "False", MISSING_LEVEL) for label in levels
+    )
+
+
+def keyed_levels(values: Values) -> set[tuple[Any, str]]:
+    """Return the levels that occur, each with its sort key."""
+    if isinstance(values, np.ndarray):
+        distinct = set(values.tolist()) if values.dtype.kind == "O" else np.unique(values).tolist()
+        return {(value, label_of(value)) for value in distinct}
+    levels = values.unique()
+    keys, labels = levels.to_list(), levels.cast(nw.String()).to_list()
+    if isinstance(values.dtype, nw.Enum):
+        rank = {key: i for i, key in enumerate(values.dtype.categories)}
+        keys = [rank[key] for key in keys]
+    return set(zip(keys, labels, strict=True))
+
+
+def _ordered(levels: set[tuple[Any, str]]) -> Levels:
+    """Return the levels, sorted or in the order of their categories."""
+    absent = {(MISSING_LEVEL, MISSING_LEVEL)} & levels
+    try:
+        pairs = sorted(levels)
+    except TypeError:
+        try:  # ranks or numbers, and a missing value
+            pairs = [*sorted(levels - absent), *absent]
+        except TypeError:  # categories of several types
+            pairs = sorted((label, label) for _, label in levels)
+    unique = dict.fromkeys(label for _, label in pairs)
+    return {label: code for code, label in enumerate(unique)}
+
+
+def held_other(name: str, now: str, levels: Levels | None) -> str:
+    """Return a message that a column does not hold what it held during the fit."""
+    before = "numbers" if levels is None else "text"
+    return f"Column {name!r} has {now}, but it held {before} during the fit. Convert it."
+
+
+def first_row_with(values: Values, label: str) -> str:
+    """Return the first row of a column that has a label."""
+    plain = values if isinstance(values, np.ndarray) else values.cast(nw.String())
+    return f"row {list(map(str, plain)).index(label)} (counted from 0)"
 
 
 @dataclass(frozen=True)
@@ -48,9 +343,8 @@ class TableEncoder:
     """Rows of a table as sparse numbers: a text column with L levels becomes L one-hot columns.
 
     Numbers and booleans stay what they are, unless they are declared as categories. A level that
-    `learn` did not see is zero in all columns of its field. So is a missing value without a level
-    of its own, except for a `MISSING_MARK` that changes no prediction. Levels are sorted; those of
-    an ordered categorical keep their order.
+    `learn` did not see is zero in all columns of its field, and so is a missing value without a
+    level of its own. Levels are sorted; those of an ordered categorical keep their order.
 
     Examples
     --------
@@ -97,45 +391,39 @@ class TableEncoder:
         -------
         TableEncoder or None
         """
-        table = nw.from_native(rows, eager_only=True, pass_through=True)
-        if isinstance(table, nw.DataFrame):
-            learner = LevelLearner.of(table, declared, missing)
-            if learner is None:
-                return None
-            learner.add(table)
-            return cls.of(learner, lambda name, label: first_row_with(table, name, label))
-        array = array_table(rows, declared)
-        if array is None:
+        columns = columns_in(rows) or {}
+        text = [name for name, values in columns.items() if name in declared or is_text(values)]
+        if not text:
             return None
-        learner = LevelLearner(array.names, array.text, array.dtype, declared, missing)
-        learner.rows = len(array)
-        for name in array.text:
-            learner.see(name, array.column(name))
-        return cls.of(learner)
+        dtype = number_dtype(v.dtype for name, v in columns.items() if name not in text)
+        learner = LevelLearner(list(columns), text, dtype, declared, missing)
+        learner.rows = len(columns[text[0]])
+        for name in text:
+            learner.see(name, values_of(columns[name]))
+        return cls.of(learner, lambda name, label: first_row_with(columns[name], label))
 
     @classmethod
     def of(cls, learner: LevelLearner, where: Where | None = None) -> "TableEncoder":
         """Return the encoder of what a learner has seen; see `LevelLearner.levels`."""
         levels = learner.levels(where)
         names, kinds = tuple(map(str, learner.input_names)), learner.level_kinds()
-        encoder = cls(names, levels, learner.dtype, kinds if any(kinds) else ())
-        repeated = [name for name, count in Counter(encoder.names).items() if count > 1]
+        return cls(names, levels, learner.dtype, kinds if any(kinds) else ())
+
+    def __post_init__(self) -> None:
+        repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
             raise ValueError(f"Two encoded columns would be named {repeated[0]!r}. Rename one.")
-        return encoder
 
-    def encode(
-        self, rows: Any, fill: Mapping[str, float] | None = None
-    ) -> tuple[csr_array, Unseen]:
+    def encode(self, rows: Any, may_be_missing: bool = False) -> tuple[csr_array, Unseen]:
         """Encode rows, in O(n + nnz) memory.
 
         Parameters
         ----------
         rows : frame or array
             Rows with the columns that `learn` saw, in the same order.
-        fill : mapping or None
-            What replaces missing numbers, by column; missing values of categorical columns are
-            then the level "missing". None: missing values are an error.
+        may_be_missing : bool
+            Whether missing numbers become NaN, and missing values of categorical columns the level
+            "missing"; otherwise they are an error.
 
         Returns
         -------
@@ -149,10 +437,10 @@ class TableEncoder:
         parts = zip(self.columns_of(rows), self.input_names, self.levels, strict=True)
         for values, name, levels in parts:
             absent, n = missing_in(values), len(values)
-            if fill is None:
+            if not may_be_missing:
                 refuse_missing_rows(name, absent)
             if levels is None:
-                columns.append(filled_numbers(values, absent, name, self.dtype, fill or {}))
+                columns.append(numbers_of(values, absent, name, self.dtype))
                 continue
             columns.append(codes := level_codes(values, levels))
             unseen.count(name, codes)
@@ -173,22 +461,6 @@ class TableEncoder:
         number = self.input_names.index(name)
         kind = self.kinds[number] if self.kinds else None
         return typed_levels(self.levels[number] or (), kind)
-
-    def means(self, rows: Any, weight: np.ndarray | None = None) -> dict[str, float]:
-        """Return what fills columns of numbers: the means of the values that are not missing."""
-        means = {}
-        parts = zip(self.columns_of(rows), self.input_names, self.levels, strict=True)
-        for values, name, levels in parts:
-            if levels is None:
-                absent = missing_in(values)
-                numbers = filled_numbers(values, absent, name, np.dtype(np.float64), {name: 0.0})
-                counts = ~absent * (1.0 if weight is None else weight)
-                if not counts.any():
-                    raise ValueError(f"Column {name!r} has no values. Leave it out.")
-                present = numbers[~absent]
-                mean = float(np.average(numbers, weights=counts))
-                means[name] = fill_for(mean, bool(present.min() < present.max()), self.dtype)
-        return means
 
     def joined(self, columns: Sequence[np.ndarray], n: int) -> csr_array:
         """Put n rows together from the values of number columns and the codes of text columns.
@@ -212,8 +484,6 @@ class TableEncoder:
                 continue
             rows = np.flatnonzero(values >= 0)
             parts.append((rows, first + values[rows], 1))
-            if len(absent := np.flatnonzero(values == ABSENT)):
-                parts.append((absent, first, MISSING_MARK))
         return assembled(parts, (n, len(self.names)), self.dtype)
 
     @cached_property
@@ -249,30 +519,9 @@ class TableEncoder:
 
     def columns_of(self, rows: Any) -> Iterator[Values]:
         """Yield the values of each column, and refuse one that is not what `learn` saw."""
-        table = self._checked(rows)
-        if isinstance(table, ArrayTable):
-            for name, levels in zip(self.input_names, self.levels, strict=True):
-                if levels is None and table.holds_text(name):
-                    raise ValueError(held_other(name, "text", levels))
-                yield table.column(name)
-            return
-        kinds = self.kinds or (None,) * len(self.levels)
-        parts = zip(table.iter_columns(), self.input_names, self.levels, kinds, strict=True)
-        for column, name, levels, kind in parts:
-            if len(column) and column.is_null().all():  # its dtype says nothing
-                yield np.full(len(column), np.nan)
-                continue
-            text = is_category(column, has_levels=levels is not None)
-            if text if levels is None else not (text or kind or may_be_numbers(levels)):
-                raise ValueError(held_other(name, f"dtype {column.dtype}", levels))
-            yield values_of(column)
-
-    def _checked(self, rows: Any) -> nw.DataFrame[Any] | ArrayTable:
-        table = nw.from_native(rows, eager_only=True, pass_through=True)
-        if not isinstance(table, nw.DataFrame):
-            array = array_table(rows, self.input_names)
-            if array is not None and tuple(array.names) == self.input_names:
-                return array
+        columns = columns_in(rows)
+        names = [] if columns is None else list(map(str, columns))
+        if columns is None or (names != list(self.input_names) and not is_frame(rows)):
             unnamed = all(name == f"x{j}" for j, name in enumerate(self.input_names))
             expected = f"an array of {len(self.input_names)} columns" if unnamed else "a frame"
             raise ValueError(
@@ -280,10 +529,18 @@ class TableEncoder:
                 f"{type(rows).__name__} was given. Give {expected} with the columns "
                 f"{shortened(self.input_names, 5)}."
             )
-        names = [str(name) for name in table.columns]
-        if tuple(names) == self.input_names:
-            return table
-        raise ValueError(other_names(names, self.input_names))
+        if names != list(self.input_names):
+            raise ValueError(other_names(names, self.input_names))
+        kinds = self.kinds or (None,) * len(self.levels)
+        parts = zip(columns.values(), self.input_names, self.levels, kinds, strict=True)
+        for column, name, levels, kind in parts:
+            if len(column) and not isinstance(column, np.ndarray) and column.is_null().all():
+                yield np.full(len(column), np.nan)  # its dtype says nothing
+                continue
+            text = is_category(column, has_levels=levels is not None)
+            if text if levels is None else not (text or kind or may_be_numbers(levels)):
+                raise ValueError(held_other(name, f"dtype {column.dtype}", levels))
+            yield values_of(column)
 
 
 def text_columns(encoder: TableEncoder | None) -> dict[str, np.ndarray]:
@@ -336,13 +593,13 @@ def _merged(
         merged.append(common_kind({kind, new_kind}) if new else kind)
         if old is None or not new:
             continue
-        levels[-1] = {label: i for i, label in enumerate(_ordered(old, new, merged[-1]))}
+        levels[-1] = {label: i for i, label in enumerate(_merge_labels(old, new, merged[-1]))}
     if all(new is old for new, old in zip(levels, encoder.levels, strict=True)):
         return encoder
     return replace(encoder, levels=tuple(levels), kinds=tuple(merged) if any(merged) else ())
 
 
-def _ordered(old: Levels, new: set[str], kind: str | None) -> list[str]:
+def _merge_labels(old: Levels, new: set[str], kind: str | None) -> list[str]:
     """Return all labels, sorted as numbers or text; new ones come last if the old are unsorted."""
     is_number = kind is not None and np.dtype(kind).kind in "iuf"
     key: Any = float if is_number else str

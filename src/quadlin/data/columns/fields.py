@@ -17,10 +17,7 @@ from quadlin.core.entries import ones_of_columns
 from quadlin.data.columns.names import position_of
 
 Reduce = Callable[..., Any]  # (fn, *params) → the sum of fn(chunk, *params) over all chunks
-SCATTERED = 1000  # most 0/1 columns that are searched for fields of columns that are not adjacent
 FIRST_ROWS = 64  # of a chunk: enough to show cheaply that most columns are not 0/1
-TELLING_ROWS = 256  # of a chunk: enough to show that most 0/1 columns belong to no field
-MOST_TELLING_ROWS = 2048  # of a table in memory: more rows would take as long as the pass they save
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ def field_counts(chunk: Chunk, columns: np.ndarray | None = None) -> FieldCounts
     """
     d = int(chunk.X.shape[1])
     if columns is None:
-        columns = _candidates(chunk, TELLING_ROWS)
+        columns = _candidates(chunk)
     B = rows_that_count(chunk, columns)
     counted = ones_of_columns(B)
     if len(columns) == d:
@@ -75,35 +72,17 @@ def field_counts(chunk: Chunk, columns: np.ndarray | None = None) -> FieldCounts
     return FieldCounts(int(B.shape[0]), eligible, ones, after)
 
 
-def _candidates(chunk: Chunk, most: int) -> np.ndarray:
-    """Return the columns that may be in a field, judged by at most `most` first rows of a chunk.
-
-    The number of rows doubles, so columns that few rows rule out cost little.
-    """
-    n, rows = int(chunk.X.shape[0]), TELLING_ROWS
-    columns = np.flatnonzero(
-        _zero_or_one(rows_that_count(chunk, None, slice(0, min(FIRST_ROWS, n))))
-    )
-    while 0 < len(columns) <= SCATTERED and not issparse(chunk.X) and rows <= most:
-        first = rows_that_count(chunk, columns, slice(0, min(rows, n)))
-        columns = columns[_may_have_partners(first)]
-        rows = 2 * rows if rows < n else most + 1
-    return columns
-
-
-def columns_that_meet(chunk: Chunk, columns: np.ndarray) -> Flags:
-    """Return which pairs of m 0/1 columns are both 1 in some row, (m²,)."""
-    B = rows_that_count(chunk, columns).astype(np.float32)
-    G = B.T @ B
-    return Flags(np.asarray((G.toarray() if issparse(G) else G) > 0).reshape(-1))
+def _candidates(chunk: Chunk) -> np.ndarray:
+    """Return the columns that may be in a field, judged by the first rows of a chunk."""
+    rows = slice(0, min(FIRST_ROWS, int(chunk.X.shape[0])))
+    return np.flatnonzero(_zero_or_one(rows_that_count(chunk, None, rows)))
 
 
 def fields_among(reduce: Reduce, d: int, some: Chunk | None = None) -> tuple[np.ndarray, ...]:
-    """Find full one-hot groups: groups of 0/1 columns with exactly one 1 in each row.
+    """Find full one-hot groups: groups of adjacent 0/1 columns with exactly one 1 in each row.
 
-    All groups of adjacent columns are found, and encoders write groups that way. If at most
-    `SCATTERED` other 0/1 columns remain, they are searched greedily, the most frequent first.
-    Columns that are never or always 1 belong to no group, and rows of weight 0 do not count.
+    Encoders write groups that way. Columns that are never or always 1 belong to no group, and rows
+    of weight 0 do not count.
 
     Parameters
     ----------
@@ -121,9 +100,7 @@ def fields_among(reduce: Reduce, d: int, some: Chunk | None = None) -> tuple[np.
 
     Notes
     -----
-    At most one pass, and a second one if columns that are not adjacent may still form a group.
-    Memory: O(d) and a block of rows; in the second pass also one boolean for each pair of at most
-    `SCATTERED` columns.
+    At most one pass, in O(d) memory and that of a block of rows.
 
     Examples
     --------
@@ -134,36 +111,31 @@ def fields_among(reduce: Reduce, d: int, some: Chunk | None = None) -> tuple[np.
     >>> fields_among(Rows.of(MemorySource(X)).reduce, 5)
     (array([0, 1, 2]),)
     """
-    columns = None if some is None else _candidates(some, MOST_TELLING_ROWS)
+    columns = None if some is None else _candidates(some)
     if d < 2 or (columns is not None and len(columns) < 2):
         return ()
     counts: FieldCounts = reduce(field_counts, columns)
     n, ones = counts.rows, counts.ones.copy()
     ones[~counts.eligible] = n + 1  # no group can contain them
-    fields = _adjacent(ones, counts.after, n)
-    free = (ones > 0) & (ones < n)
-    for field in fields:
-        free[field] = False
-    if 2 <= free.sum() <= SCATTERED and ones[free].sum() >= n:
-        columns = np.flatnonzero(free)
-        meet = reduce(columns_that_meet, columns).seen.reshape(len(columns), -1)
-        fields += _scattered(columns, meet, ones, n)
-    return tuple(sorted(fields, key=lambda field: int(field[0])))
+    return tuple(_adjacent(ones, counts.after, n))
 
 
-def given_fields(fields: Any, names: Sequence[str]) -> tuple[np.ndarray, ...]:
-    """Return the positions of the features in each group that the user named."""
-    try:
-        groups = [
-            np.array([position_of(names, f) for f in field], dtype=int) for field in fields or ()
-        ]
-    except TypeError:
-        raise ValueError(
-            f"fields={fields!r} must be a list of groups, each a list of positions or names."
-        ) from None
+def groups_in(given: Any) -> list[Any]:
+    """Return the groups of 0/1 columns that `categorical_features` lists beside columns."""
+    if given is None or isinstance(given, str):
+        return []
+    return [x for x in given if isinstance(x, Sequence | np.ndarray) and not isinstance(x, str)]
+
+
+def given_fields(given: Any, names: Sequence[str]) -> tuple[np.ndarray, ...]:
+    """Return the positions of the features in each group that the user listed."""
+    groups = [
+        np.array([position_of(names, feature) for feature in group], dtype=int)
+        for group in groups_in(given)
+    ]
     members = np.concatenate(groups) if groups else np.empty(0, dtype=int)
     if len(np.unique(members)) < len(members):
-        raise ValueError("A feature occurs twice in `fields`; the groups must not overlap.")
+        raise ValueError("A feature occurs in two groups of `categorical_features`.")
     return tuple(groups)
 
 
@@ -228,16 +200,6 @@ def _zero_or_one(B: Any) -> np.ndarray:
     return binary
 
 
-def _may_have_partners(B: np.ndarray) -> np.ndarray:
-    """Return which columns may belong to a field, judged by some rows.
-
-    In every row the column must be 1, or another column that is never 1 together with it.
-    """
-    B = (B != 0).astype(np.float32)
-    disjoint = (B.T @ B == 0).astype(np.float32)
-    return np.asarray(((B @ disjoint + B) > 0).all(axis=0))
-
-
 def _adjacent(ones: np.ndarray, after: np.ndarray, n: int) -> list[np.ndarray]:
     """Return the runs of adjacent columns with n ones in n rows, no two ones in the same row."""
     columns = np.flatnonzero(ones)
@@ -253,25 +215,4 @@ def _adjacent(ones: np.ndarray, after: np.ndarray, n: int) -> list[np.ndarray]:
         if a >= end:
             end = int(stop[a])
             fields.append(columns[a:end])
-    return fields
-
-
-def _scattered(columns: np.ndarray, meet: np.ndarray, ones: np.ndarray, n: int) -> list[np.ndarray]:
-    """Return groups of columns with n ones, no two ones of a group in the same row."""
-    order = np.argsort(-ones[columns], kind="stable")
-    columns, meet = columns[order], meet[np.ix_(order, order)]
-    possible = ones[columns] + ~meet @ ones[columns] >= n  # enough ones to make a group at all
-    columns, meet = columns[possible], meet[np.ix_(possible, possible)]
-    fields, free = [], np.ones(len(columns), dtype=bool)
-    for seed in range(len(columns)):
-        if not free[seed]:
-            continue
-        group, apart, missing = [seed], free & ~meet[seed], n - ones[columns[seed]]
-        while missing and np.any(fits := apart & (ones[columns] <= missing)):
-            group.append(int(np.argmax(fits)))
-            apart &= ~meet[group[-1]]
-            missing -= ones[columns[group[-1]]]
-        if not missing:
-            free[group] = False
-            fields.append(np.sort(columns[group]))
     return fields

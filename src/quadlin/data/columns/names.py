@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 Name = int | str  # a feature, by position or by name
+# Columns that are categories, and groups of 0/1 columns; "from_dtype"; or none.
+Categories = str | Sequence[Name | Sequence[Name]] | Sequence[bool] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

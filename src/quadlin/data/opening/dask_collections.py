@@ -11,10 +11,9 @@ import numpy as np
 
 from quadlin.core.chunks import is_dask
 from quadlin.data.columns.errors import SourceError, explained
-from quadlin.data.columns.names import NumberedNames
 from quadlin.data.opening.slices import digest_of
 from quadlin.data.sources.feeds import Feed, Piece, sliced, spread
-from quadlin.data.sources.readers import ArrayReader
+from quadlin.data.sources.readers import Reader
 
 
 def is_dask_frame(given: Any) -> bool:
@@ -91,7 +90,7 @@ class DaskFeed(Feed):
         return self.columns, [[_name(part) for part in group] for group in groups]
 
 
-def open_dask_array(X: Any, y: Any, weight: Any, missing: str) -> tuple[DaskFeed, ArrayReader]:
+def open_dask_array(X: Any, y: Any, weight: Any, missing: str) -> tuple[DaskFeed, Reader]:
     """Split a Dask array into its blocks of rows."""
     if X.ndim != 2:
         raise SourceError(f"The Dask array has {X.ndim} dimensions; rows × features are needed.")
@@ -107,9 +106,7 @@ def open_dask_array(X: Any, y: Any, weight: Any, missing: str) -> tuple[DaskFeed
     kind = np.dtype(X.dtype)
     if kind.kind not in "fiub":
         raise SourceError(f"The Dask array has dtype {kind}; numbers are needed.")
-    meta_sparse = hasattr(X._meta, "tocsr")
-    single = np.dtype(np.float32) if kind == np.float32 else np.dtype(np.float64)
-    reader = ArrayReader(NumberedNames(d), single, meta_sparse, y is not None, (), missing)
+    reader = Reader.of_array(d, kind, hasattr(X._meta, "tocsr"), y is not None, missing)
     blocks = tuple(X.blocks[i] for i in range(len(sizes)))
     return _feed(blocks, y, weight, sizes, f"Dask array of {len(sizes)} blocks"), reader
 

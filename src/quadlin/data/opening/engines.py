@@ -25,8 +25,7 @@ from quadlin.core.engine import (
     one_blas_thread,
     summed,
 )
-from quadlin.data.gpu.device import OnDevice, OnGpu
-from quadlin.data.gpu.device_kernels import offer_kernels
+from quadlin.data.gpu.device import OnDevice, OnGpu, offer_kernels
 from quadlin.data.opening.dask_collections import DaskFeed
 from quadlin.data.sources.source import Source
 

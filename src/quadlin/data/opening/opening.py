@@ -16,14 +16,13 @@ from quadlin.data.columns.errors import SourceError, explained
 from quadlin.data.opening.dask_collections import is_dask_frame, open_dask_array, open_dask_frame
 from quadlin.data.opening.slices import SliceFeed, load_numpy, open_array
 from quadlin.data.sources.csv_text import Dialect
-from quadlin.data.sources.feeds import Feed
+from quadlin.data.sources.feeds import Feed, default_rows
 from quadlin.data.sources.files import FORMATS, find
 from quadlin.data.sources.iterators import open_iterator, vector_of
-from quadlin.data.sources.means import array_means
-from quadlin.data.sources.readers import POLICIES, ArrayReader, Reader
+from quadlin.data.sources.lines import PARSERS, open_line_stream, open_lines
+from quadlin.data.sources.readers import POLICIES, Reader, learn_means
 from quadlin.data.sources.schema import OpenOptions, table_reader
-from quadlin.data.sources.source import Source, default_rows
-from quadlin.data.sources.svmlight import open_line_stream, open_lines
+from quadlin.data.sources.source import Source
 
 Opened = tuple[Feed, Reader, int | None]
 
@@ -40,7 +39,7 @@ def open_rows(given: Any, options: OpenOptions) -> Opened:
     if is_dask(given):
         return _open_dask(given, options)
     if hasattr(given, "to_batches") and hasattr(given, "schema") and hasattr(given, "scanner"):
-        from quadlin.data.sources.arrow_batches import open_dataset
+        from quadlin.data.sources.table_files import open_dataset
 
         return table_reader(*open_dataset(given), options)
     with explained(f"The {type(given).__name__}", "Check its columns."):
@@ -67,7 +66,7 @@ def _open_path(given: Any, options: OpenOptions) -> Opened:
     files = find(given, options.format)
     if files.format not in ("csv", "tsv"):
         options.no_csv(files.title)
-    if files.format in ("svmlight", "libffm"):
+    if files.format in PARSERS:
         options.no_table(files.title)
         if options.target is not None or options.weight is not None:
             raise SourceError(
@@ -99,7 +98,7 @@ def _open_handle(handle: Any, options: OpenOptions) -> Opened:
     format, missing = options.format, options.missing
     if format not in (None, "csv", "tsv"):
         options.no_csv("The stream")
-    if format in ("svmlight", "libffm"):
+    if format in PARSERS:
         return *open_line_stream(
             handle, format, options.n_features, options.zero_based, missing
         ), None
@@ -155,7 +154,7 @@ def _open_lazy(given: Any, options: OpenOptions) -> Opened:
             f"A lazy {type(given).__module__.split('.')[0]} frame cannot be read in pieces. "
             "Collect it, or write it to Parquet and give the file."
         )
-    from quadlin.data.sources.arrow_batches import BatchFeed
+    from quadlin.data.sources.table_files import BatchFeed
 
     sample = nw.from_native(given.head(0).collect(), eager_only=True)
     feed = BatchFeed(_LazyWalk(given), tuple(sample.columns), "polars LazyFrame", None)
@@ -351,9 +350,9 @@ def open_source(
         dialect,
     )
     feed, reader, counted = open_rows(anything, options)
-    if isinstance(reader, ArrayReader) and missing == "mean":
-        reader = replace(reader, fill=means) if means else array_means(feed, reader)
-    inputs = feed.per_row or len(reader.columns or reader.names)
+    if not reader.is_table and missing == "mean":
+        reader = replace(reader, fill=means) if means else learn_means(feed, reader)
+    inputs = feed.per_row or len(reader.columns)
     all_kept = missing == "error" or (missing == "mean" and not reader.has_target)
     rows = feed.rows if counted is None and all_kept else counted
     size = int(chunk_rows or default_rows(inputs, len(reader.names), reader.sparse))

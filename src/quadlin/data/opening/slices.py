@@ -13,10 +13,9 @@ from scipy.sparse import csr_array, issparse
 from quadlin.core.arrays import refuse_broken_sparse, to_numpy
 from quadlin.core.chunks import Chunk, even_cuts
 from quadlin.data.columns.errors import SourceError, explained
-from quadlin.data.columns.names import NumberedNames
 from quadlin.data.sources.feeds import Feed, Piece, sliced
 from quadlin.data.sources.files import File
-from quadlin.data.sources.readers import ArrayReader
+from quadlin.data.sources.readers import Reader
 
 
 @dataclass(frozen=True)
@@ -180,7 +179,7 @@ class Window:
 
 def open_array(
     X: Any, y: Any, weight: Any, missing: str, title: str, file: File | None = None
-) -> tuple[SliceFeed, ArrayReader]:
+) -> tuple[SliceFeed, Reader]:
     """Return the feed and the reader of an array, without reading it.
 
     Parameters
@@ -220,8 +219,7 @@ def open_array(
     y, weight = (
         _one_per_row(values, n, role) for values, role in ((y, "target"), (weight, "weight"))
     )
-    single = np.dtype(np.float32) if dtype == np.float32 else np.dtype(np.float64)
-    reader = ArrayReader(NumberedNames(d), single, issparse(X), y is not None, (), missing)
+    reader = Reader.of_array(d, dtype, issparse(X), y is not None, missing)
     in_memory = isinstance(X, np.ndarray | csr_array) and not isinstance(X, np.memmap)
     per_row = X.nnz / n if issparse(X) else None
     return SliceFeed(X, y, weight, title, file, not in_memory, per_row), reader

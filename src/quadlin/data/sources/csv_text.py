@@ -8,7 +8,6 @@ from io import StringIO
 from typing import Any
 
 from quadlin.data.columns.errors import SourceError, first_line
-from quadlin.data.sources.arrow_batches import ADVICE, arrow
 
 CSV_BLOCK = 1 << 23  # bytes; the columns' types are those of the first block
 HEAD = 1 << 16  # bytes that hold the header
@@ -25,10 +24,21 @@ NO_CSV = {
     b"\xff\xfe": UTF16,
     b"\xfe\xff": UTF16,
 }
+ADVICE = "Check that line, the separator (`delimiter`) and the `encoding`."
 ENCODINGS = (
     'Give encoding="latin1" if it is Western text from an older program, or '
     "another encoding; or convert it with iconv -f latin1 -t utf8."
 )
+
+
+def arrow() -> Any:
+    """Import pyarrow, or say how to get it."""
+    try:
+        import pyarrow
+
+        return pyarrow
+    except ImportError:
+        raise ImportError('Reading tables needs pyarrow: pip install "quadlin[table]".') from None
 
 
 @dataclass(frozen=True)
@@ -217,7 +227,7 @@ def csv_error(error: BaseException, what: str, names: Sequence[str], dialect: Di
             lambda row: f"row {int(row[1]) - above} (counted from 0)",
             first_line(error),
         )
-        return f"{_capital(what)} cannot be read: {text} {ADVICE['csv']}"
+        return f"{_capital(what)} cannot be read: {text} {ADVICE}"
     name = names[int(match[1])]
     row = f" in row {int(match[2]) - above} (counted from 0)" if match[2] else ""
     if match[4] is None:

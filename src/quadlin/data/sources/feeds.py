@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from quadlin.core.chunks import BLOCK_ELEMENTS
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -100,3 +102,9 @@ def spread(sizes: Sequence[int], count: int) -> list[slice]:
     goals = ends[-1] * np.arange(1, count) / count
     cuts = np.unique(np.concatenate([[0], np.searchsorted(ends, goals) + 1, [len(ends)]]))
     return [slice(int(a), int(b)) for a, b in pairwise(cuts)]
+
+
+def default_rows(per_row: float, width: int, sparse: bool) -> int:
+    """Return the rows per chunk, such that it fits in the cache or outweighs results of size d."""
+    entries = max(BLOCK_ELEMENTS, 4 * width) if sparse else BLOCK_ELEMENTS
+    return max(1, int(entries / max(per_row, 1)))

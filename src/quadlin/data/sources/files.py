@@ -4,10 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from glob import glob, has_magic
-from hashlib import blake2b
 from os import fspath
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 from quadlin.data.columns.errors import SourceError, explained
@@ -41,7 +39,6 @@ TITLES = {
     "svmlight": "svmlight",
     "libffm": "libffm",
 }
-SAMPLED_BLOCKS, SAMPLED_BYTES = 8, 1 << 12  # of a file, which reveal a rewrite
 FOREIGN = (".xlsx", ".xls", ".ods", ".json", ".jsonl", ".sav", ".dta", ".rds", ".zip")
 PACKED = (".gz", ".bz2", ".xz")
 PACKABLE = {"csv": (".gz", ".bz2"), "tsv": (".gz", ".bz2"), "svmlight": PACKED, "libffm": PACKED}
@@ -52,23 +49,20 @@ class File:
     """A file as it was when it was first seen.
 
     A later fit recognises the file by its size and its time of modification. Within a fit, a
-    rewrite that keeps both is noticed by the time of the inode's last change and by a digest of
-    some blocks, which takes 50 µs per file.
+    rewrite that keeps both is noticed by the time of the inode's last change.
     """
 
     path: str
     size: int
     mtime: int  # nanoseconds
     ctime: int | None = field(default=None, compare=False, repr=False)  # None on another machine
-    sample: bytes = field(default=b"", compare=False, repr=False)
 
     @classmethod
     def of(cls, path: str) -> "File":
         """Return a file in its present state."""
         with explained(f"File {path}", "Check the path."):
             status = Path(path).stat()
-            sample = _sample(path, status.st_size) if S_ISREG(status.st_mode) else b""
-        return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, sample)
+        return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "ctime": None}  # a copy on a worker's disk has another ctime
@@ -77,23 +71,11 @@ class File:
         """Refuse a file that has changed."""
         now = File.of(self.path)
         touched = self.ctime is not None and now.ctime != self.ctime
-        if now != self or touched or now.sample != self.sample:
+        if now != self or touched:
             raise SourceError(
                 f"File {self.path} has changed since it was opened. Open it again when it is "
                 "complete."
             )
-
-
-def _sample(path: str, size: int) -> bytes:
-    """Return a digest of some blocks of a file, including the first and the last."""
-    digest = blake2b(digest_size=16)
-    with open(path, "rb", buffering=0) as file:
-        for i in range(SAMPLED_BLOCKS):
-            file.seek(max(0, size - SAMPLED_BYTES) * i // (SAMPLED_BLOCKS - 1))
-            digest.update(file.read(SAMPLED_BYTES))
-            if size <= SAMPLED_BYTES:
-                break
-    return digest.digest()
 
 
 @dataclass(frozen=True)

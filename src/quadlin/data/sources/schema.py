@@ -1,24 +1,20 @@
 """What must be known about a table before its rows can be read: columns, levels and means."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import narwhals as nw
 import numpy as np
 
 from quadlin.data.columns.columns import is_category, is_text, number_dtype
-from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.encoder import NUMBER, LevelLearner, TableEncoder, kind_of, may_be_numbers
 from quadlin.data.columns.errors import ColumnError, ReadOnceError, SourceError, first_line
-from quadlin.data.columns.levels import NUMBER, LevelLearner, kind_of, may_be_numbers
 from quadlin.data.columns.names import did_you_mean, shortened
 from quadlin.data.sources.csv_text import Dialect
-from quadlin.data.sources.feeds import Feed, Piece
-from quadlin.data.sources.means import Means, means_unknown
-from quadlin.data.sources.missing import Counts, refuse_infinite_entry
-from quadlin.data.sources.readers import TableReader
-from quadlin.data.sources.source import default_rows
+from quadlin.data.sources.feeds import Feed, default_rows
+from quadlin.data.sources.readers import Counts, Means, Reader, means_unknown
 
 
 @dataclass(frozen=True)
@@ -80,108 +76,60 @@ class OpenOptions:
 
 
 def feature_columns(available: list[Any], options: OpenOptions, title: str) -> list[Any]:
-    """Return the columns of the table that are features."""
-    _check_roles(available, options, title)
-    columns = options.columns if options.encoder is None else options.encoder.input_names
-    if columns is None:
-        others = (options.target, options.weight, *options.keep, *options.exclude)
-        features = [name for name in available if name not in others]
-        if not features:
+    """Return the columns of the table that are features, after a check of all that are named."""
+    given = options.columns if options.encoder is None else options.encoder.input_names
+    columns = [given] if isinstance(given, str) else None if given is None else list(given)
+    roles = {role: getattr(options, role) for role in ("target", "weight")}
+    for role, name in roles.items():
+        if name is not None and not isinstance(name, str | int):
+            raise SourceError(f"{title}: name the column of the {role} instead of giving an array.")
+    named: dict[str, Sequence[Any]] = {
+        role: () if name is None else (name,) for role, name in roles.items()
+    }
+    named |= {o: getattr(options, o) for o in ("exclude", "categorical_features", "keep")}
+    named["columns"] = columns or ()
+    for option, names in named.items():
+        for i, name in enumerate(names):
+            if name not in available:
+                _refuse_unknown(title, name, option, available, options.encoder is not None)
+            if name in names[:i]:
+                raise SourceError(f"`{option}` names {name!r} twice. Name it once.")
+    if roles["target"] is not None and roles["target"] == roles["weight"]:
+        raise SourceError(f"{roles['target']!r} cannot be both the target and the weight.")
+    for role, name in roles.items():
+        if columns and name is not None and name in columns:
             raise SourceError(
-                "{title} has no columns left for features: it has {names}. {advice}.".format(
-                    title=title,
-                    names=shortened(available),
-                    advice=(
-                        "Leave out `exclude`, or name fewer columns"
-                        if options.exclude
-                        else "Give a table with at least one more column"
-                    ),
-                )
+                f"{name!r} cannot be both a feature and the {role}. Leave it out of `columns`, or "
+                f"name another `{role}`."
             )
-        return features
-    columns = [columns] if isinstance(columns, str) else list(columns)
-    _check_features(columns, available, options, title)
+    if columns is None:
+        others = (*roles.values(), *options.keep, *options.exclude)
+        columns = [name for name in available if name not in others]
+    if not columns:
+        raise SourceError(
+            f"{title} has no columns left for features: it has {shortened(available)}. Name fewer "
+            "columns, or give a table with at least one more."
+        )
     return columns
 
 
-def _check_roles(available: list[Any], options: OpenOptions, title: str) -> None:
-    """Refuse columns that the options name but the table does not have."""
-    for role, name in (("target", options.target), ("weight", options.weight)):
-        if name is not None and not isinstance(name, str | int):
-            raise SourceError(f"{title}: name the column of the {role} instead of giving an array.")
-        if name is not None and name not in available:
-            remedy = f"Name one of them with `{role}`."
-            raise SourceError(_no_column(title, name, f" for the {role}", available, remedy))
-    if options.target is not None and options.target == options.weight:
-        raise SourceError(
-            f"{options.target!r} cannot be both the target and the weight. Name another `weight`."
-        )
-    for option in ("exclude", "categorical_features"):
-        for name in getattr(options, option):
-            if name not in available:
-                where = f" of `{option}`"
-                raise SourceError(_no_column(title, name, where, available, _correct(option)))
-
-
-def _check_features(
-    columns: list[Any], available: list[Any], options: OpenOptions, title: str
-) -> None:
-    """Refuse features that are not in the table, are named twice, or are the target or weight."""
-    if absent := [name for name in columns if name not in available]:
-        correct = "Correct `columns`, or give rows with that column."
-        remedy = correct if options.encoder is None else "Give rows with the columns of the model."
-        raise SourceError(_no_column(title, absent[0], "", available, remedy))
-    if not columns:
-        raise SourceError("`columns` is empty: name at least one column.")
-    if repeated := [name for i, name in enumerate(columns) if name in columns[:i]]:
-        raise SourceError(_named_twice("columns", repeated[0]))
-    for role, name in (("target", options.target), ("weight", options.weight)):
-        if name is not None and name in columns:
-            chosen = options.encoder is None
-            remedy = "Leave it out of {option}." if chosen else "Name another {option}."
-            raise SourceError(
-                ("{name!r} cannot be both a feature and the {role}. " + remedy).format(
-                    name=name, role=role, option=f"`{'columns' if chosen else role}`"
-                )
-            )
-
-
-def columns_to_keep(sample: nw.DataFrame[Any], keep: Sequence[Any], title: str) -> Any:
-    """Return an empty frame with the columns that are passed on."""
-    available = list(sample.columns)
-    if absent := [name for name in keep if name not in available]:
-        raise SourceError(_no_column(title, absent[0], " to keep", available, _correct("keep")))
-    if repeated := [name for i, name in enumerate(keep) if name in keep[:i]]:
-        raise SourceError(_named_twice("keep", repeated[0]))
-    return sample.select(list(keep)).head(0).to_native() if keep else None
-
-
-def _named_twice(option: str, name: Any) -> str:
-    text = "{option} names {name!r} twice. Name it once."
-    return text.format(option=f"`{option}`", name=name)
-
-
-def _correct(option: str) -> str:
-    return f"Correct `{option}`."
-
-
-def _no_column(title: str, name: Any, purpose: str, available: list[Any], remedy: str) -> str:
-    """Return a message that a table has no such column, with its columns and advice."""
-    return f"{title} has no column {name!r}{purpose}{_has(name, available, remedy)}"
-
-
-def _has(name: Any, available: list[Any], remedy: str) -> str:
-    """Return a list of the columns of the table, and where the missing one may be."""
-    listing = f"; it has {shortened(available)}."
+def _refuse_unknown(
+    title: str, name: Any, option: str, available: list[Any], is_fitted: bool
+) -> NoReturn:
+    """Raise an error that a table has no such column, with its columns and where it may be."""
+    text = f"{title} has no column {name!r} of `{option}`; it has {shortened(available)}."
     for separator, shown in ((";", ";"), ("\t", r"\t"), ("|", "|"), (" ", " ")):
         split = (str(column).split(separator) for column in available if separator in str(column))
         if str(name) in (part.strip('" ') for parts in split if parts[0] for part in parts):
-            return f"{listing} If '{shown}' separates them, give delimiter={shown!r}."
+            raise SourceError(f"{text} If '{shown}' separates them, give delimiter={shown!r}.")
     if all(NUMBER.fullmatch(str(column)) for column in available):
-        return f"{listing} If the first row holds data, give header=False."
+        raise SourceError(f"{text} If the first row holds data, give header=False.")
     if len(available) == 1:
-        return f"{listing} If these are several columns, give their separator with `delimiter`."
-    return " ".join([listing + did_you_mean(name, available), remedy])
+        raise SourceError(
+            f"{text} If these are several columns, give their separator with `delimiter`."
+        )
+    remedy = " Give rows with the columns of the model." if is_fitted else ""
+    raise SourceError(text + did_you_mean(name, available) + remedy)
 
 
 def text_columns(
@@ -226,84 +174,29 @@ def is_label(column: nw.Series[Any], role: str, classify: bool, title: str, is_c
     return text
 
 
-MANY_LABELS = 1000  # text with more distinct values is refused, even if the user asks for labels
-MOST_UNASKED, FEW = 50, 10  # most labels without being asked, and a number that is always accepted
-AS_CLASSES = ' If each value is a class, give labels="learn".'
+MANY_LABELS, MOST_UNASKED = 1000, 50  # most labels of a target, if asked for and if not
 
 
-@dataclass
-class LabelLearner:
-    """Learns the labels of a text target from pieces of a table.
+def learned_labels(
+    seen: set[str], rows: int, asked: bool, feed: Feed, target: Any
+) -> tuple[str, ...]:
+    """Return the sorted labels of a text target, or raise an error that says why they are none.
 
-    Unless the user `asked` for classes, text that is mostly numbers is refused, with its first cell
-    that is not a number; and so is text with a different value in every second row.
+    Unless the user `asked` for classes, there must be few, and not numbers with a stray word.
     """
-
-    title: str  # of the table, in errors
-    target: Any
-    asked: bool
-    seen: set[str] = field(default_factory=set)
-    rows: int = 0  # with a cell that is not missing
-    numbers: int = 0
-    word: tuple[str, str] | None = None  # the first cell that is not a number, and its row
-
-    def add(self, piece: Piece) -> None:
-        """Note the labels of some rows."""
-        column = nw.from_native(piece.X, eager_only=True).get_column(self.target).cast(nw.String())
-        distinct = column.drop_nulls().unique().to_list()
-        places = np.empty(0, dtype=int)
-        if words := [label for label in distinct if not is_number(label)]:
-            places = np.flatnonzero(column.is_in(words).fill_null(value=False).to_numpy())
-        rows = len(column) - column.null_count()
-        self.rows, self.numbers = self.rows + rows, self.numbers + rows - len(places)
-        if self.word is None and len(places):
-            self.word = str(column[int(places[0])]), piece.where(int(places[0]))
-        if len(self.seen) <= MANY_LABELS:
-            self.seen.update(distinct)
-
-    def labels(self) -> tuple[str, ...]:
-        """Return the sorted labels, or raise an error that says why the values are not labels."""
-        many = len(self.seen) > MANY_LABELS
-        if (many or not self.asked) and self.word is not None and 2 * self.numbers > self.rows:
-            cell, where = self.word
-            raise SourceError(
-                (
-                    "{title}: the target {target!r} holds numbers in {numbers:,} of {rows:,} "
-                    "rows, but {cell!r} in {where}. Correct that cell, or empty it and give "
-                    'missing="drop".{classes}'
-                ).format(
-                    title=self.title,
-                    target=str(self.target),
-                    numbers=self.numbers,
-                    rows=self.rows,
-                    cell=cell,
-                    where=where,
-                    classes="" if many else AS_CLASSES,
-                )
-            )
-        most = min(MOST_UNASKED, max(self.rows, 2 * FEW) // 2)
-        if many or (not self.asked and len(self.seen) > most):
-            numbers = all(map(is_number, self.seen))
-            raise SourceError(
-                (
-                    "{title}: the target {target!r} is {kind}, with {count} different "
-                    "values{rows}, such as {first!r}. {advice}.{classes}"
-                ).format(
-                    title=self.title,
-                    target=str(self.target),
-                    kind="numbers as text" if numbers else "text",
-                    count=f"more than {MANY_LABELS:,}" if many else f"{len(self.seen):,}",
-                    rows="" if many else f" in {self.rows:,} rows",
-                    first=min(self.seen),
-                    advice=(
-                        'Convert it to numbers, or give decimal="," if it has decimal commas'
-                        if numbers
-                        else "Choose a column of fewer labels, or of numbers"
-                    ),
-                    classes="" if many else AS_CLASSES,
-                )
-            )
-        return tuple(sorted(self.seen))
+    words = sorted(label for label in seen if not is_number(label))
+    most = MANY_LABELS if asked else min(MOST_UNASKED, max(rows, 20) // 2)
+    if len(seen) <= most and (asked or not words or 2 * len(words) >= len(seen)):
+        return tuple(sorted(seen))
+    first = (words or sorted(seen))[0]
+    classes = ' If each value is a class, give labels="learn".'
+    raise SourceError(
+        f"{feed.title}: the target {str(target)!r} is text with {len(seen):,} different values in "
+        f"{rows:,} rows, such as {first!r} in {_first_row(feed, target, first)}. If it holds "
+        'numbers, correct or empty such cells, or give decimal="," for decimal commas.'
+        + classes
+        * (len(seen) <= MANY_LABELS)
+    )
 
 
 def is_number(label: str) -> bool:
@@ -313,7 +206,7 @@ def is_number(label: str) -> bool:
 
 def table_reader(
     sample: nw.DataFrame[Any], feed: Feed, options: OpenOptions
-) -> tuple[Feed, TableReader, int | None]:
+) -> tuple[Feed, Reader, int | None]:
     """Decide how a table is read, after a scan for what must be known first.
 
     Parameters
@@ -334,7 +227,8 @@ def table_reader(
     title = feed.title
     columns = feature_columns(list(sample.columns), options, title)
     needed = [*columns, *(name for name in (options.target, options.weight) if name is not None)]
-    kept_columns = columns_to_keep(sample, options.keep, title)
+    keep = list(options.keep)
+    kept_columns = sample.select(keep).head(0).to_native() if keep else None
     text = text_columns(sample, columns, options, title)
     labels, is_csv = None, _is_csv(feed)
     for role, name in (("target", options.target), ("weight", options.weight)):
@@ -342,19 +236,20 @@ def table_reader(
         if name is not None and is_label(sample.get_column(name), role, classify, title, is_csv):
             labels = () if isinstance(options.labels, str) else tuple(options.labels or ())
     kinds = [dtype for name, dtype in sample.schema.items() if name in set(columns) - text]
-    reader = TableReader(
+    reader = Reader(
         tuple(columns),
-        frozenset(text),
         number_dtype(kinds) if options.encoder is None else options.encoder.dtype,
-        options.target,
-        options.weight,
-        options.target_apart,
-        options.encoder,
+        options.target is not None or options.target_apart,
         options.missing,
         options.fill,
-        kept_columns,
-        labels,
-        options.target is not None and sample.schema[options.target] == nw.Boolean,
+        is_table=True,
+        text=frozenset(text),
+        target=options.target,
+        weight=options.weight,
+        encoder=options.encoder,
+        kept_columns=kept_columns,
+        labels=labels,
+        boolean_target=options.target is not None and sample.schema[options.target] == nw.Boolean,
     )
     feed = feed.only([*dict.fromkeys([*needed, *options.keep])])
     if text and reader.encoder is None and set(options.levels or ()) >= text:
@@ -362,26 +257,21 @@ def table_reader(
     return _scanned(feed, reader, options)
 
 
-def _given_encoder(reader: TableReader, levels: Mapping[Any, Sequence[str]]) -> TableEncoder:
-    learner = LevelLearner(reader.columns, [], reader.dtype)
-    learner.seen = {
-        # Levels keep the order in which the user gave them.
-        name: {(i, str(label)) for i, label in enumerate(dict.fromkeys(levels[name]))}
-        for name in reader.columns
-        if name in reader.text
-    }
-    learner.present = dict.fromkeys(learner.seen, 0)
-    learner.kinds = {name: {kind_of(np.asarray(levels[name]))} for name in learner.seen}
-    learner.rows = 2 * max(len(levels) for levels in learner.seen.values())  # prevents warnings
+def _given_encoder(reader: Reader, levels: Mapping[Any, Sequence[str]]) -> TableEncoder:
+    """Return the encoder of levels in the order in which the user gave them."""
+    given = [levels[name] if name in reader.text else None for name in reader.columns]
+    kinds = tuple(None if values is None else kind_of(np.asarray(values)) for values in given)
+    numbered = tuple(
+        None if v is None else {label: i for i, label in enumerate(dict.fromkeys(map(str, v)))}
+        for v in given
+    )
     try:
-        return TableEncoder.of(learner)
+        return TableEncoder(tuple(map(str, reader.columns)), numbered, reader.dtype, kinds)
     except ValueError as error:
         raise SourceError(*error.args) from None
 
 
-def _scanned(
-    feed: Feed, reader: TableReader, options: OpenOptions
-) -> tuple[Feed, TableReader, int | None]:
+def _scanned(feed: Feed, reader: Reader, options: OpenOptions) -> tuple[Feed, Reader, int | None]:
     """Learn labels, levels and means in one pass, as far as they are unknown."""
     needs_labels = reader.labels == ()
     needs_levels = bool(reader.text) and reader.encoder is None
@@ -390,7 +280,7 @@ def _scanned(
         return feed, reader, None
     if not feed.again:
         raise ReadOnceError(_cannot_walk_twice(reader, feed.title, needs_labels, needs_levels))
-    classes = LabelLearner(feed.title, reader.target, options.labels == "learn")
+    labels, rows = set[str](), 0
     learner = LevelLearner(
         reader.columns,
         sorted(reader.text, key=str) if needs_levels else [],
@@ -399,7 +289,7 @@ def _scanned(
         reader.missing,
         options.dialect.decimal or "." if _is_csv(feed) else None,
     )
-    means, names = Means(len(reader.numbers)), tuple(map(str, reader.numbers))
+    means = Means(len(reader.numbers))
     # Levels are learned only from rows that are kept, and any column can cause a row to be dropped.
     narrow, walk = reader, feed
     if reader.missing == "error":
@@ -408,18 +298,20 @@ def _scanned(
         walk = feed.only([*text, *([reader.target] if needs_labels else [])])
     counts = Counts()
     for piece in walk.pieces(default_rows(len(narrow.columns), 0, sparse=False)):
-        if needs_labels:
-            classes.add(piece)
-        rows, frame = narrow.kept(piece, counts)
+        rows += len(piece)
+        if needs_labels and len(labels) <= MANY_LABELS:
+            column = nw.from_native(piece.X, eager_only=True).get_column(reader.target)
+            labels.update(column.drop_nulls().cast(nw.String()).unique().to_list())
+        chunk, frame = narrow.keep(piece, counts)
         if needs_means:
-            refuse_infinite_entry(rows, names)
-            means.add(rows.X, rows.weight)
+            means.add(chunk.X, chunk.weight)
         if needs_levels:
             _learn(learner, frame)
     if needs_labels:
-        reader = replace(reader, labels=classes.labels())
+        known = learned_labels(labels, rows, options.labels == "learn", walk, reader.target)
+        reader = replace(reader, labels=known)
     if needs_means:
-        reader = replace(reader, fill=means.fill(names, feed.title))
+        reader = replace(reader, fill=means.fill(reader.numbers, feed.title))
     if needs_levels:
         try:
             reader = replace(reader, encoder=TableEncoder.of(learner, partial(_first_row, walk)))
@@ -455,7 +347,7 @@ def _learn(learner: LevelLearner, frame: nw.DataFrame[Any]) -> None:
         ) from None
 
 
-def _cannot_walk_twice(reader: TableReader, title: str, labels: bool, levels: bool) -> str:
+def _cannot_walk_twice(reader: Reader, title: str, labels: bool, levels: bool) -> str:
     if labels:
         return (
             f"{title} can be read only once, but the labels of the target must be "

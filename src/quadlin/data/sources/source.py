@@ -1,32 +1,29 @@
 """Sources of rows: a feed of pieces, and a reader that turns them into chunks of equal size."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from queue import Empty, Full, Queue
+from queue import Empty, Queue
 from threading import Event, Thread
-from time import monotonic
 from typing import Any, NoReturn, TypeVar
 
 import narwhals as nw
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 
-from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk, RowSource
+from quadlin.core.chunks import Chunk, RowSource
 from quadlin.core.rows import Rows
-from quadlin.data.columns.encoder import TableEncoder
+from quadlin.data.columns.encoder import TableEncoder, Unseen
 from quadlin.data.columns.errors import SourceError
-from quadlin.data.columns.levels import Unseen
-from quadlin.data.columns.names import shortened
 from quadlin.data.sources.csv_text import Dialect
 from quadlin.data.sources.feeds import Feed, Piece, spread
-from quadlin.data.sources.missing import Counts, empty_columns
-from quadlin.data.sources.readers import Reader
+from quadlin.data.sources.readers import Counts, Reader
 
 T = TypeVar("T")
+END = object()  # follows the last item
 DEPTH = 2  # items that may wait; more would only take memory
 LAST = 2.0  # seconds that the thread is given to end
-PATIENCE = 0.05  # seconds after which a blocked thread checks whether it should stop
 
 
 def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
@@ -49,56 +46,42 @@ def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
     >>> list(read_ahead(range(5)))
     [0, 1, 2, 3, 4]
     """
-    queue: Queue[tuple[str, Any]] = Queue(depth)
+    queue: Queue[tuple[Any, BaseException | None]] = Queue(depth)
     stop = Event()
-    thread = Thread(
-        target=_fetch, args=(items, queue, stop), name="quadlin-read-ahead", daemon=True
-    )
+
+    def fetch() -> None:
+        walk = iter(items)
+        try:
+            for item in walk:
+                queue.put((item, None))
+                del item  # otherwise this thread would keep alive what the caller has released
+                if stop.is_set():  # nobody makes room for another item
+                    return
+            queue.put((END, None))
+        except BaseException as error:  # raised in the caller's thread
+            queue.put((END, error))
+        finally:
+            close = getattr(walk, "close", None)  # files are closed by the thread that opened them
+            if close is not None:
+                close()
+
+    thread = Thread(target=fetch, name="quadlin-read-ahead", daemon=True)
     thread.start()
     try:
         while True:
-            kind, value = queue.get()
-            if kind == "end":
+            item, error = queue.get()
+            if error is not None:
+                raise error
+            if item is END:
                 return
-            if kind == "error":
-                raise value
-            yield value
+            yield item
+            del item
     finally:
         stop.set()
-        end = monotonic() + LAST
-        # Make room for a blocked put, so that the thread can end. A thread that waits for input,
-        # which may never come, is abandoned.
-        while thread.is_alive() and monotonic() < end:
-            try:
-                queue.get(timeout=PATIENCE)
-            except Empty:
-                thread.join(PATIENCE)
-
-
-def _fetch(items: Iterable[Any], queue: "Queue[tuple[str, Any]]", stop: Event) -> None:
-    walk = iter(items)
-    try:
-        for item in walk:
-            if not _put(queue, ("item", item), stop):
-                return
-            del item  # otherwise this thread would keep alive what the caller has released
-        _put(queue, ("end", None), stop)
-    except BaseException as error:  # raised in the caller's thread
-        _put(queue, ("error", error), stop)
-    finally:
-        close = getattr(walk, "close", None)  # files are closed by the thread that opened them
-        if close is not None:
-            close()
-
-
-def _put(queue: "Queue[tuple[str, Any]]", entry: tuple[str, Any], stop: Event) -> bool:
-    while not stop.is_set():
-        try:
-            queue.put(entry, timeout=PATIENCE)
-            return True
-        except Full:
-            continue
-    return False
+        with suppress(Empty):  # room for the item that the thread may be about to put
+            while True:
+                queue.get_nowait()
+        thread.join(LAST)  # one that waits for input, which may never come, is abandoned
 
 
 @dataclass(frozen=True)
@@ -217,7 +200,7 @@ class Source(RowSource):
     @property
     def columns(self) -> tuple[Any, ...]:
         """Return the columns of a table that are the features; () if the rows are arrays."""
-        return self.reader.columns
+        return tuple(self.reader.columns) if self.reader.is_table else ()
 
     @property
     def description(self) -> str:
@@ -304,25 +287,9 @@ class Source(RowSource):
 
     def _refuse_nothing(self) -> NoReturn:
         if self.dropped:
-            first = next(iter(self.feed.pieces(self.chunk_rows)), None) if self.again else None
-            empty = [] if first is None else empty_columns(first, self.reader)
-            if empty:
-                raise SourceError(
-                    (
-                        "{title}: {names} {are} empty, so all {dropped} rows have missing values "
-                        "and were dropped. Leave empty columns out with exclude={exclude!r}."
-                    ).format(
-                        title=self.feed.title,
-                        names=shortened(empty),
-                        are="is" if len(empty) == 1 else "are",
-                        dropped=self.dropped,
-                        exclude=empty,
-                    )
-                )
             raise SourceError(
                 f"{self.feed.title}: all {self.dropped} rows have missing values and were "
-                'dropped. Use missing="mean", or leave the incomplete columns out of '
-                "`columns`."
+                'dropped. Use missing="mean", or leave the incomplete columns out with `exclude`.'
             )
         raise SourceError(f"{self.feed.title} holds no rows. At least one is needed.")
 
@@ -344,15 +311,12 @@ def _joined(chunks: list[Chunk]) -> Chunk:
         columns = nw.concat(
             [nw.from_native(c.kept_columns, eager_only=True) for c in kept]
         ).to_native()
-    return Chunk(
-        csr_array(vstack(X, "csr")) if issparse(X[0]) else np.vstack(X), y, weight, columns
-    )
-
-
-def default_rows(per_row: float, width: int, sparse: bool) -> int:
-    """Return the rows per chunk, such that it fits in the cache or outweighs results of size d."""
-    entries = max(BLOCK_ELEMENTS, 4 * width) if sparse else BLOCK_ELEMENTS
-    return max(1, int(entries / max(per_row, 1)))
+    absent = None
+    if any(chunk.absent is not None for chunk in kept):
+        masks = [csr_array(c.X.shape, dtype=bool) if c.absent is None else c.absent for c in kept]
+        absent = csr_array(vstack(masks, "csr"))
+    joined = csr_array(vstack(X, "csr")) if issparse(X[0]) else np.vstack(X)
+    return Chunk(joined, y, weight, columns, absent)
 
 
 def cached(source: Source, max_bytes: float) -> Source:

@@ -1,5 +1,6 @@
-"""Parquet, CSV and Arrow files and streams: their schema, and batches read in bounded memory."""
+"""Parquet, CSV and Arrow files, datasets and streams: batches of tables in bounded memory."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,21 +10,14 @@ from typing import Any
 
 import narwhals as nw
 
-from quadlin.data.columns.errors import SourceError, explained
+from quadlin.core.messages import warn
+from quadlin.data.columns.errors import SourceError, explained, first_line
 from quadlin.data.columns.names import shortened
-from quadlin.data.sources.arrow_batches import (
-    ADVICE,
-    BATCH_ELEMENTS,
-    BUFFER,
-    BatchFeed,
-    arrow,
-    selected,
-    valid,
-    without_index,
-)
+from quadlin.data.sources.csv_text import ADVICE as CSV_ADVICE
 from quadlin.data.sources.csv_text import (
     CSV_BLOCK,
     Dialect,
+    arrow,
     csv_error,
     csv_schema,
     in_utf8,
@@ -32,6 +26,107 @@ from quadlin.data.sources.csv_text import (
 )
 from quadlin.data.sources.feeds import Feed, Piece, spread
 from quadlin.data.sources.files import File, FileSet
+
+BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32
+BUFFER = 1 << 16  # bytes of each column read at once; whole column chunks would fill the memory
+INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives to an index without one
+ADVICE = {
+    "parquet": "Is it a complete Parquet file? Write it again.",
+    "csv": CSV_ADVICE,
+    "tsv": CSV_ADVICE,
+    "arrow": "Is it a complete Arrow (Feather version 2) file? Write it again.",
+}
+
+
+@dataclass(frozen=True)
+class BatchFeed(Feed):
+    """Batches that pyarrow or a frame library yields: of a dataset or a stream."""
+
+    walk: Callable[[Sequence[Any]], Iterator[Any]]  # columns → tables
+    columns: tuple[Any, ...]
+    title: str
+    key: Any
+    again: bool = True
+    ahead = True
+
+    def pieces(self, rows: int) -> Iterator[Piece]:
+        """Yield tables of any size."""
+        start = 0
+        with explained(self.title, "Check it."):
+            for table in self.walk(self.columns):
+                yield Piece(table, start=start)
+                start += len(table)
+
+    def identity(self) -> Any:
+        """Return what distinguishes the feed from others."""
+        return self.key
+
+
+def open_dataset(dataset: Any) -> tuple[nw.DataFrame[Any], BatchFeed]:
+    """Read a pyarrow.dataset.Dataset."""
+    files = tuple(map(File.of, getattr(dataset, "files", ())))
+    schema = dataset.schema
+    walk = _DatasetWalk(dataset)
+    feed = BatchFeed(
+        walk, tuple(schema.names), "Arrow dataset", (files, str(schema)) if files else None
+    )
+    return nw.from_native(schema.empty_table(), eager_only=True), feed
+
+
+@dataclass(frozen=True)
+class _DatasetWalk:
+    """Batches of a dataset, few at a time: Arrow's defaults hold hundreds of megabytes."""
+
+    dataset: Any
+
+    def __call__(self, columns: Sequence[Any]) -> Iterator[Any]:
+        from pyarrow.dataset import ParquetFragmentScanOptions
+
+        slim = None
+        if type(getattr(self.dataset, "format", None)).__name__ == "ParquetFileFormat":
+            slim = ParquetFragmentScanOptions(
+                pre_buffer=False, use_buffered_stream=True, buffer_size=BUFFER
+            )
+        for batch in self.dataset.to_batches(
+            columns=list(columns),
+            batch_size=max(1, BATCH_ELEMENTS // max(1, len(columns))),
+            batch_readahead=1,
+            fragment_readahead=1,
+            fragment_scan_options=slim,
+        ):
+            yield arrow().Table.from_batches([valid(batch)])
+
+
+def selected(batches: Any, columns: Sequence[str]) -> Iterator[Any]:
+    """Yield some columns of each batch."""
+    for batch in batches:
+        yield valid(batch).select(list(columns))
+
+
+def valid(batch: Any) -> Any:
+    """Check the text and the offsets of a batch, and return it; checking numbers costs nothing."""
+    batch.validate(full=True)
+    return batch
+
+
+def without_index(schema: Any, title: str) -> Any:
+    """Leave out the index that pandas writes as an extra column."""
+    index = [name for name in schema.names if INDEX.fullmatch(name)]
+    unnamed = [name for name in schema.names if not name.strip()]
+    texts = [f"column {name!r} is the index of a pandas frame; it is" for name in index]
+    if len(unnamed) == 1:  # as pandas writes it to CSV
+        reason = "a column without a name is the index of a frame, or a separator ends each line"
+        texts += [f"{reason}; it is"]
+    elif unnamed:
+        texts += [f"{len(unnamed)} columns have no name, as if separators were repeated; each is"]
+    for text in texts:
+        warn(
+            f"{title}: {text} not a feature and is left out. Write the file with index=False, or "
+            "name the column to keep it."
+        )
+    for name in (*index, *unnamed):
+        schema = schema.remove(schema.get_field_index(name))
+    return schema
 
 
 @dataclass(frozen=True)
@@ -170,49 +265,30 @@ def _one_schema(schemas: list[Any], files: FileSet) -> Any:
                 f"File {file.path} does not have the columns of {files.files[0].path}: it "
                 f"{' and '.join(differences)}. Give files of one table."
             )
-    fields = []
-    for name in first.names:
-        kinds = [schema.field(name).type for schema in schemas]
-        fields.append(pa.field(name, _one_type(name, kinds, files)))
-    return pa.schema(fields)
-
-
-def _one_type(name: str, kinds: list[Any], files: FileSet) -> Any:
-    pa = arrow()
-    typed = [
-        (kind, file) for kind, file in zip(kinds, files.files, strict=True) if kind != pa.null()
+    mixed = {n for n in first.names if len({schema.field(n).type for schema in schemas}) > 1}
+    plain = [
+        pa.schema([(f.name, _plain(f.type) if f.name in mixed else f.type) for f in schema])
+        for schema in schemas
     ]
-    if not typed:
-        return pa.float64()  # nothing but missing values
-    kind, file = typed[0]
-    for other, its_file in typed[1:]:
-        if _family(other) != _family(kind):
-            raise SourceError(
-                f"Column {name!r} holds {kind} in {file.path}, but {other} in {its_file.path}. "
-                "Write it with one type."
-            )
-    same = all(other == kind for other, _ in typed)
-    if same or _family(kind) == "text":
-        return kind if same else pa.string()
-    if all(pa.types.is_signed_integer(other) for other, _ in typed):
-        return pa.int64()  # identifiers may be too large for a float to represent exactly
-    narrow = {str(other) for other, _ in typed} <= {
-        "float", "halffloat", "bool", "int8", "int16", "uint8", "uint16"
-    }  # fmt: skip
-    return pa.float32() if narrow and pa.float32() in kinds else pa.float64()
+    try:
+        joint = pa.unify_schemas(plain, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise SourceError(
+            f"{files.title}: {first_line(error)} Write each column with one type."
+        ) from None
+    # A column of nothing but missing values is one of numbers.
+    kinds = [
+        (each.name, pa.float64() if pa.types.is_null(each.type) else each.type) for each in joint
+    ]
+    return pa.schema(kinds)
 
 
-def _family(kind: Any) -> str:
+def _plain(kind: Any) -> Any:
+    """Return a type that merges with others: that of a dictionary's values, booleans as numbers."""
     types = arrow().types
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    for name, tests in {
-        "numbers": (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean),
-        "text": (types.is_string, types.is_large_string, types.is_string_view),
-    }.items():
-        if any(test(kind) for test in tests):
-            return name
-    return str(kind)
+    if types.is_boolean(kind):
+        return arrow().int8()
+    return kind.value_type if types.is_dictionary(kind) else kind
 
 
 def _look_parquet(file: File) -> tuple[Any, list[tuple[tuple[int, ...] | None, int | None]]]:

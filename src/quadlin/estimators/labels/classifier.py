@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quadlin.data.columns.names import Name
+from quadlin.data.columns.names import Categories, Name
 from quadlin.estimators.labels.logistic_model import LogisticModel
 
 
@@ -39,8 +39,7 @@ class SecondOrderClassifier(LogisticModel):
         linear model, all products, or a constant. With more than 1,500 parameters, or with an
         explicit `alpha`, ranks are compared by how well least-squares fits predict a held-out fifth
         of the rows, and held-out likelihoods confirm the rank and the size of its penalties.
-    diagonal, rarity, fields, categorical_features, missing, fit_linear, \
-    fit_intercept, psd, whiten, extrapolation
+    squares, categorical_features, missing, fit_intercept, extrapolation
         As for :class:`SecondOrderRegressor`.
     alpha : "auto", float or (float, float), default="auto"
         Ridge penalty, one number for w and M or one for each: 1/C of scikit-learn's
@@ -49,7 +48,7 @@ class SecondOrderClassifier(LogisticModel):
         evidence. The prior makes log-odds with a standard deviation above 10 unlikely, so separable
         rows have finite log-odds. With ``alpha=0`` the steps stop on such rows when the log-loss is
         0.5% of that of a constant, with status `separated` and a warning.
-    pairs, hierarchy
+    pairs
         As for :class:`SecondOrderRegressor`, for the log-odds: the search uses the scores of the
         likelihood, and pairs are fitted by Newton steps. The coefficient of a standardised product
         has a prior of standard deviation 10 (or the penalty of L if `alpha` is given), so it is
@@ -62,9 +61,6 @@ class SecondOrderClassifier(LogisticModel):
     tol : float, default=1e-6
         `fit` stops when a step would lower the objective by less than this fraction of it. With
         rank 0, or all products, a few more steps bring log-odds that close to the optimum, too.
-    batch_size : int or "auto", default="auto"
-        Number of rows of the first batch of `partial_fit`. Later steps use two rows per parameter,
-        and more as the stream continues.
     max_memory : {"auto", "minimal"} or int, default="auto"
         As for :class:`SecondOrderRegressor`, per model: there is one for two classes, and otherwise
         one per class.
@@ -84,7 +80,7 @@ class SecondOrderClassifier(LogisticModel):
     ----------
     classes_ : array (n_classes,)
         The labels, sorted.
-    coef_, intercept_, components_, eigenvalues_, rank_, alpha_, rarity_, has_diagonal_, \
+    coef_, intercept_, components_, eigenvalues_, rank_, alpha_, has_diagonal_, \
     interactions_, moments_, target_moments_, history_, n_iter_, n_samples_seen_, encoder_, \
     fill_, fitted_
         As for :class:`SecondOrderRegressor`, on the scale of the log-odds of `classes_[1]`. With
@@ -134,47 +130,33 @@ class SecondOrderClassifier(LogisticModel):
         self,
         rank: int | str = "auto",
         *,
-        diagonal: str | Sequence[bool] = "auto",
         alpha: float | tuple[float, float] | str = "auto",
-        rarity: float | str | None = "auto",
-        class_weight: Mapping[Any, float] | str | None = None,
-        fields: str | Sequence[Sequence[Name]] | None = "auto",
-        categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
-        missing: str = "error",
         pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
-        hierarchy: str | None = None,
-        fit_linear: bool = True,
-        fit_intercept: bool = True,
-        psd: bool = False,
-        whiten: str = "auto",
-        max_iter: int = 50,
-        tol: float = 1e-6,
-        batch_size: int | str = "auto",
-        max_memory: int | str = "auto",
+        squares: bool | str = "auto",
+        class_weight: Mapping[Any, float] | str | None = None,
+        categorical_features: Categories = "from_dtype",
+        missing: str = "error",
         extrapolation: str = "clip",
         uncertainty: bool | str = False,
+        fit_intercept: bool = True,
+        max_iter: int = 50,
+        tol: float = 1e-6,
+        max_memory: int | str = "auto",
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
         self.rank = rank
-        self.diagonal = diagonal
         self.alpha = alpha
-        self.rarity = rarity
+        self.pairs = pairs
+        self.squares = squares
         self.class_weight = class_weight
-        self.fields = fields
         self.categorical_features = categorical_features
         self.missing = missing
-        self.pairs = pairs
-        self.hierarchy = hierarchy
-        self.fit_linear = fit_linear
-        self.fit_intercept = fit_intercept
-        self.psd = psd
-        self.whiten = whiten
-        self.max_iter = max_iter
-        self.tol = tol
-        self.batch_size = batch_size
-        self.max_memory = max_memory
         self.extrapolation = extrapolation
         self.uncertainty = uncertainty
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.tol = tol
+        self.max_memory = max_memory
         self.warm_start = warm_start
         self.random_state = random_state

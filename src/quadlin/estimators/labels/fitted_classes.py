@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
 from quadlin.core.losses import probability, softplus
 from quadlin.core.rows import Rows
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.trust import Trust
+from quadlin.estimators.regression.trust import Reach
 from quadlin.estimators.rows.columns import Columns
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import Status
@@ -77,14 +78,9 @@ class FittedClasses:
         return max(self.parts, key=lambda part: part.state.history[-1].step)
 
     @property
-    def highest_rank_part(self) -> Fitted:
-        """Return the part of the highest rank."""
-        return max(self.parts, key=lambda part: int(part.state.model.s.shape[0]))
-
-    @property
-    def trust(self) -> Trust:
-        """Return how far rows are trusted, by the part of the highest rank."""
-        return self.highest_rank_part.trust
+    def reach(self) -> Reach:
+        """Return how far beyond the training rows features are followed."""
+        return self.parts[0].reach
 
     @property
     def state(self) -> FitState:
@@ -100,26 +96,19 @@ class FittedClasses:
         """Return rows in the dtype of the model; refuse those of another namespace or device."""
         return self.parts[0].in_model_dtype(X, caller)
 
-    def outside(self, X: Array) -> Array:
-        """Tell which rows lie far outside the training rows."""
-        return self.highest_rank_part.outside(X)
-
     def log_odds(self, X: Array) -> Array:
         """Return the log-odds of rows as `in_model_dtype` returns them, (n,) or (n, K)."""
-        f = [part.predict(X, clip=False) for part in self.joint or self.parts]
+        f = [part.predict(X) for part in self.joint or self.parts]
         if len(f) == 1:
             return f[0]
         F = namespace(X).stack(f, axis=1)
         return log_odds_of(F) if self.joint else F
 
-    def log_odds_error(self, X: Array, filled: bool = False) -> Array:
-        """Return the standard errors of `log_odds`, with what is not known of the rows.
-
-        `filled`: missing values were replaced by `fill`.
-        """
+    def log_odds_error(self, X: Array, absent: csr_array | None = None) -> Array:
+        """Return the standard errors of `log_odds`; `absent` are the values that were missing."""
         xp, errors = namespace(X), []
         for part in self.parts:
-            error, gap = part.predict_error(X), part.missing_variance(X, filled)
+            error, gap = part.predict_error(X), part.missing_variance(X, absent)
             errors.append(error if gap is None else xp.sqrt(error**2 + gap))
         return errors[0] if len(errors) == 1 else namespace(X).stack(errors, axis=1)
 

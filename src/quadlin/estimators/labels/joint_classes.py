@@ -30,9 +30,9 @@ from quadlin.solve.composite.pair_log_odds import SHORTEST, LogOdds, Objective, 
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_search import floored
 from quadlin.solve.lowrank.driver import follow
-from quadlin.solve.lowrank.exact import Alpha, exact_solver
+from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.polish import polish
-from quadlin.solve.lowrank.tangent_gram import tangent_gram
+from quadlin.solve.lowrank.tangent_gram import linear_solver, tangent_gram
 from quadlin.solve.lowrank.types import FIXED, Options, Problem, finished
 from quadlin.solve.lowrank.whitening import whitener
 from quadlin.solve.pairs.pair_terms import PairTerms, Parts
@@ -221,8 +221,9 @@ class JointFit:
         n, k = len(self.rows.codes), options.rank
         if not self._is_small(options):
             return None
-        solver = exact_solver(working.rows, working.units, options, n, linear=k == 0)
-        return None if solver is None else solver.model(options.alpha, k)
+        args = (working.rows, working.units, options, n, working.weight)
+        solver = linear_solver(*args, linear=k == 0)
+        return None if solver is None else solver(options.alpha)
 
     def _centre(self) -> None:
         """Take from all scores what they have in common, which only the penalties see: one pass.

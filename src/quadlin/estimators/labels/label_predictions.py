@@ -12,10 +12,10 @@ from quadlin.core.chunks import Chunk
 from quadlin.data import Source, is_dask
 from quadlin.data.opening.dask_collections import lazily
 from quadlin.estimators.labels.fitted_classes import FittedClasses
-from quadlin.estimators.regression.attributes import require_law
 from quadlin.estimators.regression.base import SecondOrderModel
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.predicting import accuracy_of, source_to_score
+from quadlin.estimators.regression.fitted_model import require_law
+from quadlin.estimators.regression.scores import accuracy_of, source_to_score
 from quadlin.solve.lowrank.types import Status
 
 
@@ -47,9 +47,9 @@ class PredictingLabels(ClassifierMixin, SecondOrderModel):
         for part in fitted.parts:
             require_law(part, self)
         f, errors = [], []
-        for _, rows, inside in self._chunks(X, "decision_function"):
+        for chunk, rows, inside in self._chunks(X, "decision_function"):
             f.append(fitted.log_odds(inside))
-            errors.append(fitted.log_odds_error(rows, self.missing == "mean"))
+            errors.append(fitted.log_odds_error(rows, chunk.absent))
         xp = namespace(*f)
         return xp.concat(f), xp.concat(errors)
 

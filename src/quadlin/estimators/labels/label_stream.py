@@ -111,9 +111,9 @@ class StreamingLabels(PredictingLabels):
             fields = fitted.parts[0].fields
             streams = [part.stream for part in fitted.parts]
         streams = self._fed(streams, source, classes)
-        parts = tuple(Fitted(stream, columns, fields) for stream in streams)
-        if not parts[0].n_rows:
+        if not streams[0].n_rows:
             raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
+        parts = tuple(Fitted(stream, columns, fields).ready() for stream in streams)
         coupling = 0.0 if fitted is None else fitted.coupling
         self.adopt(FittedClasses(classes, parts, coupling))  # scores of a joint fit do not go on
         return self

@@ -36,7 +36,7 @@ from quadlin.solve.lowrank.types import FIXED, Status
 class LogisticModel(StreamingLabels):
     """What the classifiers share; subclasses name their parameters."""
 
-    loss, polish, step = "logistic", True, "guarded"  # not parameters
+    loss, solver = "logistic", "auto"  # not parameters
 
     @property
     def fits_jointly(self) -> bool:

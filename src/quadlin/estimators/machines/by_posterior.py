@@ -11,18 +11,17 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.messages import warn
 from quadlin.data import Source, is_dask
 from quadlin.data.columns.encoder import joint, places, with_levels_of
+from quadlin.estimators.machines.field_fit import rank_of
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.tasks import BATCH_ELEMENTS, BATCH_PER_PARAMETER, Task
+from quadlin.estimators.regression.tasks import Task
 from quadlin.estimators.rows.parameters import is_asked_for, is_auto, is_whole
-from quadlin.solve.fields.variational import AUTO_RANK
 from quadlin.stream.field_stream import FieldStream
-from quadlin.stream.stream import FIRST_ROWS, Stream
+from quadlin.stream.stream import Stream
 
 NOT_FIELDS = (
     "`draws` needs rows that fit into memory (1 GB of numbers), with at "
-    "least two one-hot fields (columns of categories), whose levels "
-    "determine all other columns. Give only such columns, or leave `draws` "
-    "out."
+    "least two one-hot fields (columns of categories). Give such columns, "
+    "or leave `draws` out."
 )
 NOT_A_STREAM = "`draws` needs rows in memory: use `fit`, or leave `draws` out."
 
@@ -33,6 +32,8 @@ NO_MORE_ROWS = (
 )
 NUMBERS = 8  # (k + 1)×(k + 1) matrices per level that inference holds at a time, at most
 BYTES = 8
+FIRST_BYTES = 2**29  # of the first rows of a stream in sweeps: about a million rows at rank 8
+FEWEST_ROWS = 1000  # that priors are learned from
 NO_ROOM = (
     "`max_memory` has no room for a batch of rows of categories, so "
     "partial_fit learns them by least squares without a penalty, which "
@@ -44,7 +45,7 @@ NO_ROOM = (
 class ByPosterior:
     """A machine that learns rows of one-hot fields by the posterior of their levels, if it can."""
 
-    diagonal: Any = "zero"  # not a parameter
+    squares: Any = False  # not a parameter
     draws: int | None
 
     def _fitted_by_posterior(
@@ -77,12 +78,11 @@ class ByPosterior:
         numbers = isinstance(source, Source) or is_numpy(source.X)
         if len(fields) < 2 or not numbers or not has_posterior(self):
             return plain
-        per_parameter = BATCH_PER_PARAMETER if task.batch_size == "auto" else 0
         most = _most_rows(task)
-        if most < FIRST_ROWS * (_rank(task) + 1) * len(task.make_units.names):
+        if most < FEWEST_ROWS:
             warn(NO_ROOM)
             return plain
-        return FieldStream.of(plain, per_parameter, most)
+        return FieldStream.of(plain, rank_of(task), most)
 
 
 def has_posterior(estimator: Any) -> bool:
@@ -98,7 +98,6 @@ def has_posterior(estimator: Any) -> bool:
 def _warn_of_another_model(estimator: Any, fields: Sequence[np.ndarray]) -> None:
     """Warn where an option alone keeps rows of several fields from being fitted by a posterior."""
     asked = [
-        ("psd=True", estimator.psd),
         ('loss="huber"', estimator.loss == "huber"),
         ("uncertainty=True", estimator.loss == "logistic" and estimator.uncertainty),
     ]
@@ -130,29 +129,23 @@ def _contradictions(estimator: Any) -> list[str]:
     """Return the options that ask for another model than the one that has a posterior here."""
     asked = [
         (f"loss={estimator.loss!r}", estimator.loss in ("huber", "poisson")),
-        ("psd=True", estimator.psd),
-        ("fit_linear=False", not estimator.fit_linear),
         ("fit_intercept=False", not estimator.fit_intercept),
-        ("polish=False", not estimator.polish),
+        (f"solver={estimator.solver!r}", estimator.solver != "auto"),
         (f"pairs={estimator.pairs!r}", is_asked_for(estimator.pairs)),  # perhaps a list
     ]
     return [option for option, wrong in asked if wrong]
 
 
-def _rank(task: Task) -> int:
-    return AUTO_RANK if task.automatic.rank else task.options.rank
-
-
 def _most_rows(task: Task) -> int:
-    """Return how many rows of a batch there is room for; their entries are an index and a value."""
+    """Return how many rows there is room for, with their totals and covariances in sweeps."""
     entries = task.columns.n_features_in if task.columns.encoder is not None else 0
-    entries = entries or len(task.make_units.fields) + 1
+    entries, K = entries or len(task.make_units.fields) + 1, rank_of(task) + 1
     if task.max_memory == "minimal":
         return 0
-    if isinstance(task.max_memory, str):
-        return BATCH_ELEMENTS // entries
-    levels = NUMBERS * BYTES * (_rank(task) + 1) ** 2 * len(task.make_units.names)
-    return max(0, int(task.max_memory) - levels) // (2 * BYTES * (entries + 2))
+    limit = FIRST_BYTES
+    if not isinstance(task.max_memory, str):
+        limit = max(0, int(task.max_memory) - NUMBERS * BYTES * K**2 * len(task.make_units.names))
+    return limit // (2 * K * (K + 1) + BYTES * (2 * K + 4 * entries + 8))
 
 
 def with_levels(fitted: Fitted, X: Any) -> tuple[Fitted, Any]:

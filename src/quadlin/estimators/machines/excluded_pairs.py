@@ -6,8 +6,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.levels import label_of
+from quadlin.data.columns.encoder import TableEncoder, label_of
 from quadlin.data.columns.names import shortened
 
 SIDES = ("user_rows", "item_rows")

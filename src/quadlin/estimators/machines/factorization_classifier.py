@@ -10,7 +10,7 @@ from quadlin.core.model import in_units
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.data.columns.names import Name
+from quadlin.data.columns.names import Categories, Name
 from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.machines.by_posterior import ByPosterior, has_posterior, with_levels
@@ -27,7 +27,7 @@ def fit_field_labels(job: Job, draws: int | None) -> Fitted | None:
     """Fit log-odds to labels 0 and 1 of one-hot fields by their posterior; None for other rows."""
     task, rows, source, on_step = job.task, job.rows, job.source, job.on_step
     if isinstance(source, Source):
-        read = gathered(rows, source, task.make_units.fields, loose=True)
+        read = gathered(rows, source, task.make_units.fields)
         if read is None:
             return None
         source = read
@@ -43,7 +43,7 @@ def fit_field_labels(job: Job, draws: int | None) -> Fitted | None:
 
     watched = None if on_step is None else hook
     as_numbers = replace(job, task=numbers, source=source, on_step=watched)
-    fitted = fit_fields(as_numbers, draws, loose=True, labels=True)
+    fitted = fit_fields(as_numbers, draws, labels=True)
     if fitted is None:
         return None
     try:
@@ -81,13 +81,12 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
     .. math:: \log \frac{P(y = 1 \mid x)}{P(y = 0 \mid x)} = b + x^\top w
               + \sum_{i < j} 2 \langle v_i, v_j \rangle_s\, x_i x_j
 
-    The same as :class:`SecondOrderClassifier` with ``diagonal="zero"``.
+    The same as :class:`SecondOrderClassifier` with ``squares=False``.
 
     Parameters
     ----------
-    rank, alpha, rarity, class_weight, fields, categorical_features, missing, pairs, \
-    hierarchy, fit_linear, fit_intercept, psd, whiten, max_iter, tol, batch_size, \
-    max_memory, extrapolation, uncertainty, warm_start, random_state
+    rank, alpha, class_weight, categorical_features, missing, pairs, \
+    fit_intercept, max_iter, tol, max_memory, extrapolation, uncertainty, warm_start, random_state
         As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
     draws : int or None, default=None
         With a number, `fit` draws that many machines from their posterior by Gibbs sampling, and
@@ -102,14 +101,13 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
 
     Notes
     -----
-    Rows with at least two one-hot fields, in which every other column depends on the
-    level of one of them, are fitted by variational inference if ``alpha="auto"`` and they are in
-    memory, or a Source that takes up to 1 GB there, as by :class:`FactorizationMachineRegressor`,
-    with the likelihood of the labels. Log-odds that are not known well are held back, so that
-    probabilities are about their means over the posterior. This takes two or three times as long as
-    a fit to the labels as numbers, far less than Newton steps with penalties chosen on held-out
-    rows. Streams are learned batch by batch in the same way, and levels that come later are learned
-    too. `partial_fit` cannot continue from such a fit: fit old and new rows together.
+    Rows with at least two one-hot fields are fitted by their posterior if ``alpha="auto"`` and they
+    are in memory, or a Source that takes up to 1 GB there, as by
+    :class:`FactorizationMachineRegressor`, with labels as the signs of a normal variable about f
+    (probit). Its mean log-odds are about 1.7 f, divided by the root of one plus the mean variance
+    of f, so that probabilities are about their means over the posterior. Streams are learned in the
+    same way, and levels that come later are learned too. `partial_fit` cannot continue from such a
+    fit: fit old and new rows together.
 
     Examples
     --------
@@ -137,47 +135,33 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
         rank: int | str = "auto",
         *,
         alpha: float | tuple[float, float] | str = "auto",
-        rarity: float | str | None = "auto",
-        class_weight: Mapping[Any, float] | str | None = None,
-        fields: str | Sequence[Sequence[Name]] | None = "auto",
-        categorical_features: str | Sequence[Name] | Sequence[bool] | None = "from_dtype",
-        missing: str = "error",
         pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
-        hierarchy: str | None = None,
-        fit_linear: bool = True,
-        fit_intercept: bool = True,
-        psd: bool = False,
-        whiten: str = "auto",
-        max_iter: int = 50,
-        tol: float = 1e-6,
-        batch_size: int | str = "auto",
-        max_memory: int | str = "auto",
+        class_weight: Mapping[Any, float] | str | None = None,
+        categorical_features: Categories = "from_dtype",
+        missing: str = "error",
         extrapolation: str = "clip",
         uncertainty: bool | str = False,
         draws: int | None = None,
+        fit_intercept: bool = True,
+        max_iter: int = 50,
+        tol: float = 1e-6,
+        max_memory: int | str = "auto",
         warm_start: bool = False,
         random_state: Any = None,
     ) -> None:
         self.rank = rank
         self.alpha = alpha
-        self.rarity = rarity
+        self.pairs = pairs
         self.class_weight = class_weight
-        self.fields = fields
         self.categorical_features = categorical_features
         self.missing = missing
-        self.pairs = pairs
-        self.hierarchy = hierarchy
-        self.fit_linear = fit_linear
-        self.fit_intercept = fit_intercept
-        self.psd = psd
-        self.whiten = whiten
-        self.max_iter = max_iter
-        self.tol = tol
-        self.batch_size = batch_size
-        self.max_memory = max_memory
         self.extrapolation = extrapolation
         self.uncertainty = uncertainty
         self.draws = draws
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.tol = tol
+        self.max_memory = max_memory
         self.warm_start = warm_start
         self.random_state = random_state
 

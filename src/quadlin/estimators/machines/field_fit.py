@@ -1,65 +1,55 @@
-"""Rows made of one-hot fields, fitted by their posterior: variational, or by draws from it."""
+"""Rows of fields, numbers and lists, fitted by sweeps: sampled, then variational, with draws."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array, csr_matrix, vstack
 
 from quadlin.core.arrays import is_numpy, to_numpy
+from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.estimators.machines.context_fit import are_swept, fit_contexts
-from quadlin.estimators.machines.field_law import with_law
-from quadlin.estimators.machines.robust_fields import ROUNDS, RobustRows
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Job, OnStep, fit
+from quadlin.estimators.regression.fitting import Job, OnStep, fit, law_of
 from quadlin.estimators.regression.tasks import Task
 from quadlin.estimators.rows.input_errors import check_row_count, check_weights, warn_of_target
-from quadlin.solve.choose.rank_climb import too_wide
-from quadlin.solve.fields.field_machine import FieldMachine, Sweep
-from quadlin.solve.fields.field_predict import field_model
-from quadlin.solve.fields.field_rows import default_signs, has_many_entities, may_follow
-from quadlin.solve.fields.field_table import FieldTable, field_table
-from quadlin.solve.fields.gibbs import Draws, draw
-from quadlin.solve.fields.label_machine import BURN_IN as LABEL_BURN_IN
-from quadlin.solve.fields.label_machine import SHARE as LABEL_SHARE
-from quadlin.solve.fields.label_machine import LabelMachine
-from quadlin.solve.fields.variational import (
-    AUTO_RANK,
-    BOUND_TOL,
-    NOISELESS,
-    SWEEPS,
-    inferred,
-    kept,
-    penalties,
-)
+from quadlin.solve.fields.contexts import Contexts, Frame, Learned, draws_of, kept
+from quadlin.solve.fields.draws import predict_all
+from quadlin.solve.fields.swept_machine import EXPLORED, infer
+from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.fits.status_advice import warn_if_unknown
+from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import FIXED, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
 
 GATHERED = 2**30  # bytes of a source that is read into memory
+AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do not need vanish
+NOISELESS = 0.01  # standard deviations of y: with less noise, least squares needs no penalty
+SWEEPS = 2  # that count as one of the `max_iter` steps
+BOUND_TOL = 50.0  # times `tol`: the rise of the bound per row and sweep below which sweeps end
+LAW_DRAWS = 100  # a standard error is then uncertain by 7%, a mean variance over rows by far less
+COMPARED = 1000  # rows on which laws and draws are compared
 
 
-def fit_fields(
-    job: Job, draws: int | None, loose: bool = False, labels: bool = False
-) -> Fitted | None:
-    """Fit rows of one-hot fields by their posterior; None where the rows are not of that kind.
+def fit_fields(job: Job, draws: int | None, labels: bool = False) -> Fitted | None:
+    """Fit rows with at least two one-hot fields by their posterior; None for other rows.
 
     Weights count observations (`Tally`). With `draws`, the predictions are means over so many
-    draws. With `loose` there may be columns that follow no field. With `labels`, the targets are
-    labels 0 and 1, their weights count rows as they are, and the log-odds are fitted. Rows of more
-    than two entities are fitted by sweeps over their columns (`fit_contexts`).
+    draws. With `labels`, the targets are labels 0 and 1, their weights count rows as they are, and
+    the log-odds are fitted.
     """
-    task, rows, on_step = job.task, job.rows, job.on_step
+    task, rows = job.task, job.rows
     source: Any = job.source
-    fields = task.make_units.fields
     if isinstance(source, Source):
-        source = gathered(rows, source, fields, loose)
-    if not _may_qualify(source, fields, loose):
+        source = gathered(rows, source, task.make_units.fields)
+    in_memory = isinstance(source, MemorySource) and is_numpy(source.X)
+    if not in_memory or len(task.make_units.fields) < 2:
         return None
     surveyed = rows.reduce(survey)
     check_row_count(surveyed.tally.rows)
@@ -68,74 +58,28 @@ def fit_fields(
     if share != 1:
         weight = np.ones(len(source.y)) if source.weight is None else np.asarray(source.weight)
         source = replace(source, weight=share * weight)
-    swept = are_swept(task) and float(surveyed.target.var[0]) > 0
-    if swept and len(fields) > 2 and has_many_entities(csr_array(source.X), fields):
-        warn_of_target(surveyed, task.options)
-        fitted = fit_contexts(job, source, surveyed, share, draws, labels)
-        if _is_exact(fitted, source) and draws is None and not labels:
-            return _without_penalty(task, rows, fitted, on_step)
-        return fitted
-    robust = RobustRows.of(source) if task.robust else None
-    if robust is not None:
-        source, surveyed = robust.source, robust.surveyed(surveyed)
-    slopes = loose and draws is None and not labels
-    table = field_table(source, fields, surveyed.features, slopes)
-    if table is None:
-        if not swept or not too_wide(source.X.shape[1]):
-            return None
-        return fit_contexts(job, source, surveyed, share, draws, labels)
     warn_of_target(surveyed, task.options)
-    inference = _Inference(task, surveyed, table, rows, share, labels=labels)
+    inference = _Sweeps(job, source, surveyed, share, labels)
     try:
-        status = inference.run(on_step)
-        if robust is not None:
-            inference, robust, status = _reweighted(inference, robust, status, rows, on_step)
-            source, table = robust.source, inference.table
-        if draws is not None and status is not Status.stopped:
-            inference.sample(draws)
-        fitted = inference.fitted(status)
-        fitted = fitted if robust is None else replace(fitted, noise=robust.scale)
+        fitted = inference.fitted(inference.run(draws))
     except KeyboardInterrupt:
         if not inference.history:
             raise
-        fitted = inference.fitted(status := Status.interrupted)
-    done = draws is None and status in (Status.converged, Status.out_of_steps)
-    if done and table.beside and not _products_of_fields_alone(fitted, table, source):
-        return fit_contexts(job, source, surveyed, share, draws, labels) if swept else None
-    if done and not labels and inference.history[-1].noise < NOISELESS * table.rows.scale:
-        return _without_penalty(task, rows, fitted, on_step)
-    if done and task.uncertainty:
-        return with_law(task, rows, fitted, table, inference.machine)
-    return fitted
+        return inference.fitted(Status.interrupted)
+    if fitted.status is Status.stopped or draws is not None or labels:
+        return fitted
+    if (fitted.noise or 0.0) < NOISELESS * float(np.std(np.asarray(source.y))):
+        return _without_penalty(task, rows, fitted, job.on_step)
+    return inference.with_law(fitted) if task.uncertainty else fitted
 
 
-def _is_exact(fitted: Fitted, source: MemorySource) -> bool:
-    """Tell whether there is hardly any noise."""
-    done = fitted.status in (Status.converged, Status.out_of_steps)
-    return done and (fitted.noise or 0.0) < NOISELESS * float(np.std(np.asarray(source.y)))
-
-
-def _may_qualify(source: Any, fields: Sequence[np.ndarray], loose: bool) -> bool:
-    """Tell without a pass whether rows can be a `FieldTable`."""
-    in_memory = isinstance(source, MemorySource) and is_numpy(source.X)
-    return in_memory and len(fields) > 1 and _may_fit(source.X, fields, loose)
-
-
-def _may_fit(X: Any, fields: Sequence[np.ndarray], loose: bool) -> bool:
-    return (loose and too_wide(X.shape[1])) or may_follow(X, fields)
-
-
-def gathered(
-    rows: Rows, source: Source, fields: Sequence[np.ndarray], loose: bool = False
-) -> MemorySource | None:
+def gathered(rows: Rows, source: Source, fields: Sequence[np.ndarray]) -> MemorySource | None:
     """Read encoded rows of a source into memory; None if they do not qualify or are too many."""
     if len(fields) < 2 or not source.sparse or source.client() is not None:
         return None
     chunks: list[Chunk] = []
     size = 0
     for chunk in rows.walk():
-        if not chunks and not _may_fit(chunk.X, fields, loose):
-            return None
         chunks.append(chunk)
         size += 16 * chunk.X.nnz  # a number and where it stands, a target and a weight
         if size > GATHERED:
@@ -149,13 +93,9 @@ def gathered(
     return MemorySource(X, y, weight)
 
 
-def _products_of_fields_alone(fitted: Fitted, table: FieldTable, source: Any) -> bool:
-    """Tell whether there are products, and errors show none of the loose columns."""
-    if table.beside is None or not len(fitted.state.model.s):
-        return False
-    error = np.asarray(source.y, dtype=np.float64) - np.asarray(fitted.predict(source.X))
-    levels = [entity.of_row for entity in table.rows.entities]
-    return not table.beside.interact(error, source.weight, levels)
+def rank_of(task: Task) -> int:
+    """Return how many components sweeps begin with."""
+    return AUTO_RANK if task.automatic.rank else task.options.rank
 
 
 def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | None) -> Fitted:
@@ -168,116 +108,150 @@ def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | N
     return exact if exact.is_begun else fitted.interrupted()
 
 
-def _reweighted(
-    inference: "_Inference", robust: RobustRows, status: Status, rows: Rows, on_step: OnStep | None
-) -> tuple["_Inference", RobustRows, Status]:
-    """Fit again with the weights of residuals until they have settled."""
-    before = inference
-    for _ in range(ROUNDS):
-        again = robust.again(inference.fitted(status).predict(robust.given.X, clip=False))
-        if status not in (Status.converged, Status.out_of_steps) or again.is_settled(robust):
-            break
-        surveyed, first = again.surveyed(before.surveyed), before.table
-        table = field_table(again.source, first.fields, surveyed.features, first.beside is not None)
-        if table is None:
-            break
-        args = (before.task, surveyed, table, rows, before.share, inference.history)
-        inference, robust = _Inference(*args), again
-        status = inference.run(on_step)
-    return inference, robust, status
-
-
-class _Inference:
-    """Variational inference sweep by sweep, perhaps followed by draws; a sweep counts as a pass."""
+class _Sweeps:
+    """Sweeps, each counted as a pass, and what they have learned so far."""
 
     def __init__(
-        self,
-        task: Task,
-        surveyed: Survey,
-        table: FieldTable,
-        rows: Rows,
-        share: float,
-        history: Sequence[Sweep] = (),
-        labels: bool = False,
+        self, job: Job, source: MemorySource, surveyed: Survey, share: float, labels: bool
     ) -> None:
-        self.task, self.surveyed, self.table, self.counter = task, surveyed, table, rows.counter
-        self.walks, self.share = rows.walks, share  # `share`: of the weights, counted as rows
-        rank = AUTO_RANK if task.automatic.rank else task.options.rank
-        signs = default_signs(table.rows, rank)
-        rng = np.random.default_rng(task.seed)
-        self.machine = (
-            LabelMachine(table.rows, signs, rng)
-            if labels
-            else FieldMachine(table.rows, signs, rng, sampled=False)
+        task = self.task = job.task
+        self.rows, self.on_step, self.surveyed, self.share = job.rows, job.on_step, surveyed, share
+        self.fields, self.rng = task.make_units.fields, np.random.default_rng(task.seed)
+        frame = Frame.of(source, self.fields, surveyed.features, labels, task.robust)
+        self.contexts = Contexts(
+            source, frame, frame.signs(rank_of(task)), self.rng, labels, task.robust
         )
-        self.history = list(history)  # of earlier rounds
-        self.begun = history[-1].sweep if history else 0
-        self.point = self._point()  # after the last sweep
-        self.penalties = (0.0, 0.0)
-        self.draws: Draws | None = None
+        self.history: list[float] = []  # the mean squared error after each sweep
+        self.drawn: list[Learned] = []
 
-    def run(self, on_step: OnStep | None) -> Status:
-        """Sweep until the bound hardly rises; then log-odds are those of mean probabilities."""
-        status = self._swept(on_step)
-        if isinstance(self.machine, LabelMachine):
-            self.point = self.machine.calibration().of(*self.point)
-        return status
-
-    def _swept(self, on_step: OnStep | None) -> Status:
-        options, most = self.task.options, SWEEPS * self.task.options.max_iter
-        for line, converged in inferred(self.machine, most, BOUND_TOL * options.tol):
-            self.point = self._point()
-            first, second = penalties(self.machine)
-            self.penalties = (first / self.share, second / self.share)
-            self.history.append(line._replace(sweep=self.begun + line.sweep))
-            self.counter.count += 1
-            if converged:
-                return Status.converged
-            if on_step is None or line.sweep % SWEEPS:
+    def run(self, draws: int | None) -> Status:
+        """Sweep, and go on from the sampler where there are draws."""
+        options = self.task.options
+        most = SWEEPS * options.max_iter
+        explored = min(EXPLORED, -(-3 * most // 5))
+        enough = self.contexts.machine.refined
+        refined = min(enough, most - explored)
+        if draws is None and self.task.uncertainty:
+            draws = LAW_DRAWS
+        between = None if draws is None else partial(self._draw, draws)
+        machine, on_step, done = self.contexts.machine, self.on_step, False
+        for ended in infer(machine, explored, refined, BOUND_TOL * options.tol, between):
+            self._note(machine.error)
+            done = ended
+            if on_step is None or machine.sampled:
                 continue
             if on_step(lambda: self.fitted(Status.stopped).attributes()):
                 return Status.stopped
-        return Status.out_of_steps
+        done = done and (refined == enough or len(self.history) < explored + refined)
+        return Status.converged if done else Status.out_of_steps
 
-    def _point(self) -> tuple[float, np.ndarray]:
-        """Return b and the table of coefficients, slopes of loose columns among them."""
-        b, table = self.machine.table(self.table.fields)
-        beside = self.table.beside
-        if beside is not None:
-            table[beside.columns, 0] = beside.slopes
-            shift = (self.table.mean * self.table.scale)[beside.columns]
-            b -= float(shift @ beside.slopes)
-        return b, table
+    def _draw(self, draws: int) -> None:
+        for learned, error in self.contexts.draw(draws):
+            self.drawn.append(learned)
+            self._note(error)
 
-    def sample(self, draws: int) -> None:
-        """Draw from the posterior."""
-        machine, fields = self.machine, self.table.fields
-        if isinstance(machine, LabelMachine):
-            machine.exact, burn_in = True, max(LABEL_BURN_IN, int(LABEL_SHARE * draws))
-            drawn = draw(machine, fields, draws, burn_in, labels=True)
-        else:
-            drawn = draw(machine, fields, draws)
-        tables, centred = self.table.raw(drawn.tables), self.table.raw(drawn.centred)
-        self.draws = replace(drawn, tables=tables, centred=centred, history=())
-        before, self.counter.count = len(self.history), self.counter.count + len(drawn.history)
-        self.history += [line._replace(sweep=before + line.sweep) for line in drawn.history]
+    def _note(self, error: float) -> None:
+        self.rows.counter.count += 1
+        self.history.append(error * self.contexts.frame.unit**2 / self.contexts.machine.n)
 
     def fitted(self, status: Status) -> Fitted:
         """Return what was learned so far."""
-        make_units, surveyed = self.task.make_units, self.surveyed
-        exact = replace(make_units, dtype=np.dtype(np.float64))
+        task, surveyed, machine = self.task, self.surveyed, self.contexts.machine
         moments = (surveyed.features, surveyed.target)
-        (b, table), layout, signs = self.point, self.table.layout, self.machine.signs
-        model = field_model(b, self.table.raw(table), layout, signs, exact(*moments))
-        units = make_units(*moments)
-        # Log-odds of one are large, whatever the standard deviation of the labels.
-        size = 1 / units.target.scale if isinstance(self.machine, LabelMachine) else 1.0
-        model = kept(model, units, self.task.automatic.rank, size)
+        exact = replace(task.make_units, dtype=np.dtype(np.float64))
+        units = task.make_units(*moments)
+        size = (1.0 if machine.labels else self.contexts.frame.unit) / units.target.scale
+        learned = self.contexts.learned()
+        model = learned.model(self.fields, exact(*moments))
+        model = kept(model, units, task.automatic.rank, size)
         history = tuple(
-            Record(-(-line.sweep // SWEEPS), self.walks + line.sweep, line.loss)
-            for line in self.history
+            Record(-(-(i + 1) // SWEEPS), self.rows.walks - len(self.history) + i + 1, loss)
+            for i, loss in enumerate(self.history)
         )
         state = FitState(model, units, *moments, history, status, Identity())
-        options = replace(self.task.options, rank=len(model.s), alpha=self.penalties)
-        fitted = Fitted.of(self.task, state, options, surveyed.tally)
-        return replace(fitted, draws=self.draws, noise=self.history[-1].noise)
+        on_w, on_M = learned.penalties()
+        alpha = (on_w / self.share, on_M / self.share)
+        options = replace(task.options, rank=len(model.s), alpha=alpha)
+        fitted = Fitted.of(task, state, options, surveyed.tally)
+        draws = None
+        if self.drawn and not task.uncertainty:
+            draws = draws_of(self.drawn, self.fields, self.rng)
+        return replace(fitted, draws=draws, noise=learned.deviation)
+
+    def with_law(self, fitted: Fitted) -> Fitted:
+        """Return a fit with its standard errors: how far draws from the posterior are from it.
+
+        Robust ones are those of least squares with the penalties that the priors come to. Either
+        way the errors are scaled, since draws also differ from the model beyond its tangent space:
+        the mean square of their predictions' distances from its own, and the noise, are those of
+        the draws.
+        """
+        task, rows = self.task, self.rows
+        try:
+            law = None
+            if task.uncertainty == "robust":
+                law = law_of(fitted.state, rows, fitted.options, task, fitted.learned.tally)
+                warn_if_unknown(law, fitted.learned.tally)
+            law = self._scaled(law, fitted)
+        except KeyboardInterrupt:  # the model is there, its standard errors are not
+            return fitted.interrupted()
+        return replace(fitted, law=law).with_passes(rows)
+
+    def _scaled(self, law: Uncertainty | None, fitted: Fitted) -> Uncertainty:
+        """Return a law whose errors of predictions are those of draws, on average over new rows.
+
+        Without one, its steps are the draws themselves.
+        """
+        units, X = fitted.state.units, next(iter(self.rows.walk())).X[:COMPARED]
+        draws = draws_of(self.drawn, self.fields, self.rng)
+        noise = draws.noise / units.target.scale
+
+        def drawn(X: Any) -> np.ndarray:
+            f = predict_all(X, draws.fields, draws.tables, draws.signs) + draws.intercepts
+            return np.asarray(f / units.target.scale)
+
+        if law is None:
+            n = float(fitted.n_rows)  # weights are relative
+            leverage = float(np.mean(np.var(drawn(X), axis=1))) / noise**2
+            dof = min(n * leverage, n - 1)
+            spread = _steps(fitted, self.drawn, self.fields)
+            law = Uncertainty(units, spread, noise, 1.0, dof, n - dof, False, True, len(self.drawn))
+        X = _new_pairs(csr_matrix(X), self.fields)
+        f, model = drawn(X), np.asarray(fitted.predict(X)) / units.target.scale
+        mean = float(np.mean((f - model[:, None]) ** 2))
+        now = float(np.mean(law.predict_std(Block(X, units)) ** 2))
+        factor = np.sqrt(mean / now) if now > 0 else 1.0
+        return replace(law, error=law.error * factor, noise=noise)
+
+
+def _new_pairs(X: csr_matrix, fields: Sequence[np.ndarray]) -> csr_matrix:
+    """Return rows whose fields come from different rows: where draws differ most."""
+    n, d = X.shape
+    group = np.full(d, len(fields))
+    for g, field in enumerate(fields):
+        group[field] = g
+    parts = [
+        X[(np.arange(n) + 7 * g) % n].multiply(csr_matrix(group == g).astype(X.dtype))
+        for g in range(len(fields) + 1)
+    ]
+    return csr_matrix(sum(parts[1:], parts[0]))
+
+
+def _steps(fitted: Fitted, drawn: Sequence[Learned], fields: Sequence[np.ndarray]) -> ErrorSteps:
+    """Return the deviations of draws from their mean, each divided by the root of their number.
+
+    Levels are measured from the mean of their field over the rows, not from that of the prior.
+    M changes by D within the tangent space of the model: U Hᵀ + H Uᵀ with H = DU − ½UUᵀDU.
+    """
+    model, units = fitted.state.model, fitted.state.units
+    U, shares = to_numpy(model.U).astype(np.float64), to_numpy(fitted.state.features.mean)
+    parts = []
+    for each in drawn:
+        draw = each.model(fields, units, shares)
+        DU = (draw.U * draw.s) @ (draw.U.T @ U)
+        parts.append((DU - U @ (U.T @ DU) / 2, draw.w, np.array(draw.c)))
+    steps = []
+    for part in zip(*parts, strict=True):
+        deviations = (np.stack(part) - np.mean(part, axis=0)) / np.sqrt(len(parts))
+        steps.append(np.moveaxis(deviations, 0, min(1, part[0].ndim)).astype(model.U.dtype))
+    return ErrorSteps(model.U, *steps)

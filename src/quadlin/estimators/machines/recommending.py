@@ -8,7 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import probability
-from quadlin.data.columns.levels import label_of
+from quadlin.data.columns.encoder import label_of
 from quadlin.data.columns.names import position_of
 from quadlin.estimators.machines.two_tables import TwoTables
 from quadlin.estimators.regression.fitted import Fitted
@@ -87,8 +87,8 @@ class Recommending:
         fill = fitted.fill if self.missing == "mean" else None
         if self._told is None or self._told[0] is not fitted:
             self._told = (fitted, set())
-        bounded = self.extrapolation == "clip"
-        tables = TwoTables(fitted, user_rows, item_rows, fill, self._told[1], bounded)
+        clips = self.extrapolation == "clip"
+        tables = TwoTables(fitted, user_rows, item_rows, fill, self._told[1], clips)
         users, items = tables.halves
         features = (users.features, items.features)
         left, right = (
@@ -102,9 +102,7 @@ class Recommending:
         if ranked is None:
             scores = best.scores
             if fitted.options.loss == "poisson":  # the logarithms of means
-                scores = np.exp(np.minimum(scores, fitted.largest_log_mean if bounded else np.inf))
-            elif bounded:
-                scores = np.asarray(fitted.trust.limited(scores))
+                scores = np.exp(np.minimum(scores, fitted.largest_log_mean if clips else np.inf))
             return tables.frame(best, scores, "prediction")
         return tables.frame(best, np.asarray(probability(best.scores)), ranked.name)
 

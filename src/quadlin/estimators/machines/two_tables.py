@@ -13,11 +13,11 @@ from quadlin.core.arrays import refuse_broken_sparse
 from quadlin.core.messages import warn
 from quadlin.data.columns.columns import check_frame
 from quadlin.data.columns.names import shortened
-from quadlin.data.sources.missing import filled
+from quadlin.data.sources.readers import fill_missing
 from quadlin.estimators.machines.excluded_pairs import SIDES, Frame, keys_of, matches, positions
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.trust import Trust
-from quadlin.estimators.rows.categories import warn_unseen
+from quadlin.estimators.regression.trust import Reach
+from quadlin.estimators.rows.columns import warn_unseen
 from quadlin.estimators.rows.validation import clear_errors
 from quadlin.explain.tables import frame_of
 from quadlin.solve.fields.pairwise_predictions import Best, Half
@@ -38,10 +38,10 @@ class TwoTables:
         item_rows: Any,
         fill: Any,
         told: set[Any],
-        bounded: bool = True,
+        clips: bool = True,
     ) -> None:
         self.fitted, self.fill, self.told = fitted, fill, told  # `told`: new items, warned of
-        self.bounded = bounded  # whether features are limited, as by extrapolation="clip"
+        self.clips = clips  # whether features are limited, as by extrapolation="clip"
         users, items = (self._frame_or_none(rows) for rows in (user_rows, item_rows))
         self.frames: tuple[Frame, Frame] | None = None  # None for arrays
         for rows, side in zip((user_rows, item_rows), SIDES, strict=True):
@@ -99,19 +99,18 @@ class TwoTables:
         chosen = chosen.select(sorted(chosen.columns, key=lambda name: names.index(str(name))))
         if columns.encoder is not None:
             encoder, features = columns.encoder.only(names)
-            X, unseen = encoder.encode(chosen.to_native(), self.fill)
+            X, unseen = encoder.encode(chosen.to_native(), self.fill is not None)
             counts = {*unseen.items(), *((name, -n) for name, n in unseen.missing.items())}
             if counts - told:
                 warn_unseen(unseen)
                 told.update(counts)
-            return self._trusted(Half(csr_matrix(X), features))
+            X, _ = fill_missing(X, self.fill or {}, encoder.names)
+            return self._within_reach(Half(csr_matrix(X), features))
         features = np.array([columns.names.index(name) for name in names])
         finite = True if self.fill is None else "allow-nan"
         with clear_errors(chosen.to_native()):
             X = check_array(chosen.to_native(), dtype=np.float64, ensure_all_finite=finite)
-        return self._trusted(
-            Half(X if self.fill is None else filled(X, self.fill, names), features)
-        )
+        return self._within_reach(Half(fill_missing(X, self.fill or {}, names)[0], features))
 
     def _of_arrays(self, rows: list[Any]) -> tuple[Half, Half]:
         """Split the features of arrays: those that no item has belong to the users."""
@@ -139,17 +138,18 @@ class TwoTables:
             )
         features = [np.flatnonzero(~has[1]), np.flatnonzero(has[1])]
         first, second = (
-            self._trusted(Half(X[:, c], c)) for X, c in zip((users, items), features, strict=True)
+            self._within_reach(Half(X[:, c], c))
+            for X, c in zip((users, items), features, strict=True)
         )
         return first, second
 
-    def _trusted(self, half: Half) -> Half:
-        """Return rows with each feature within the bounds in which it is trusted."""
-        trust = self.fitted.trust
-        if trust.features is None or trust.is_exact or not self.bounded:
+    def _within_reach(self, half: Half) -> Half:
+        """Return rows as `predict` uses them."""
+        if not self.clips:
             return half
-        low, high = (np.asarray(bound)[half.features] for bound in trust.features)
-        return half._replace(X=Trust((low, high)).clipped(half.X)[0])
+        reach, at = self.fitted.reach, half.features
+        low, high = np.asarray(reach.low)[at], np.asarray(reach.high)[at]
+        return half._replace(X=Reach(low, high).clipped(half.X)[0])
 
     def excluded(self, pairs: Any) -> csr_matrix | None:
         """Return the pairs that are left out as a matrix, users by items."""

@@ -100,8 +100,8 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
 
     categorical_features: Any = "from_dtype"  # of estimators without these parameters
     missing = "error"
+    fit_linear, psd = True, False  # options of measurements, not of tables
     pairs: Any = None
-    hierarchy: str | None = None
     max_memory: int | str = "auto"
     losses: tuple[str, ...] = ("squared", "huber")
     _opened = opened  # rows that were checked, and their columns

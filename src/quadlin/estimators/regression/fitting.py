@@ -22,7 +22,6 @@ from quadlin.solve.choose.column_choice import without_squares
 from quadlin.solve.choose.linear_choice import leaves_mean
 from quadlin.solve.choose.rarity import with_rarity
 from quadlin.solve.fits.fit_state import FitState, fit_table, with_row_count
-from quadlin.solve.fits.missing_values import with_gaps
 from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.fits.status_advice import warn_if_unknown
 from quadlin.solve.fits.uncertainty import NORMAL, Uncertainty, made_robust, uncertainty_of
@@ -101,11 +100,7 @@ def _law_of_fit(task: Task, rows: Rows, outcome: Reported, fitted: Fitted) -> Un
         law = replace(law, units=state.units)
     elif robust:
         law = made_robust(law, weighted, state.model, bend)
-    fill = None if task.columns.fill is None else fitted.fill_values
-    law = robust_law(law, rows, weighted, state, fill) if task.robust else law
-    if fill is not None:
-        squares = options.loss == "squared" and not task.robust
-        law = with_gaps(law, rows, state.model, fill, squares)
+    law = robust_law(law, rows, weighted, state) if task.robust else law
     warn_if_unknown(law, fitted.learned.tally)
     return law
 

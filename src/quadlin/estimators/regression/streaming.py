@@ -16,7 +16,7 @@ from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.data.columns.fields import given_fields
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.predicting import Predicting
+from quadlin.estimators.regression.fitted_model import FittedModel
 from quadlin.estimators.regression.tasks import (
     Task,
     options_of,
@@ -26,8 +26,7 @@ from quadlin.estimators.regression.tasks import (
     units_maker_of,
 )
 from quadlin.estimators.regression.trust import in_model_dtype
-from quadlin.estimators.rows.categories import warn_unseen
-from quadlin.estimators.rows.columns import Columns
+from quadlin.estimators.rows.columns import Columns, warn_unseen
 from quadlin.estimators.rows.input_errors import check_weights
 from quadlin.estimators.rows.parameters import check_options, is_asked_for, is_auto
 from quadlin.files.checkpoints import checkpointed_stream
@@ -44,13 +43,12 @@ def _can_stream(estimator: Any) -> bool:
     return True
 
 
-class Streaming(Predicting):
+class Streaming(FittedModel):
     """An estimator that can learn from a stream."""
 
     rank: Any  # parameters, which subclasses name
     alpha: Any
-    rarity: Any
-    fields: Any
+    categorical_features: Any
     loss: Any
     pairs: Any
     _opened: Callable[..., tuple[MemorySource | Source, Columns]]  # checked rows, their columns
@@ -63,7 +61,7 @@ class Streaming(Predicting):
     ) -> Self:
         """Learn from rows that are seen once: O(kd) memory, one step per batch.
 
-        Rows are collected until there are `batch_size` of them, so it does not matter how the
+        Rows are collected until there are ten for each parameter, so it does not matter how the
         stream is divided into calls. Predictions include the rows of an incomplete batch. After
         `fit` the stream continues from the fitted model with the same options; to change `rank` or
         `alpha`, for example, fit again.
@@ -129,7 +127,7 @@ class Streaming(Predicting):
         if isinstance(source, MemorySource):
             X = in_model_dtype(source.X, caller, *stream.example_and_dtype)
             chunk = Chunk(X, source.y, source.weight)
-            self.adopt(Fitted(stream.fed(chunk), columns, fields))
+            self.adopt(Fitted(stream.fed(chunk), columns, fields).ready())
             return self
         with checkpointed_stream(checkpoint, source, self, stream, columns.names_in) as keeper:
             for chunk in keeper.rest(Rows.of(source)):
@@ -141,7 +139,7 @@ class Streaming(Predicting):
                     self.adopt(Fitted(keeper.stream, columns, fields))
             if not keeper.stream.n_rows:
                 raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
-            self.adopt(Fitted(keeper.stream, columns, fields))  # all rows may be old ones
+            self.adopt(Fitted(keeper.stream, columns, fields).ready())  # all rows may be old ones
         if source.unseen:
             warn_unseen(source.unseen, learns=True)
         return self
@@ -163,7 +161,7 @@ class Streaming(Predicting):
         options, maker = options_of(self, d), units_maker_of(self, fitted.names, None, ())
         changed = {
             name: getattr(options, name) != getattr(stream.options, name)
-            for name in ("rank", "alpha", "fit_linear", "fit_intercept", "psd")
+            for name in ("rank", "alpha", "fit_intercept")
         }
         # Pairs that `fit` has found became part of M, whose rank the stream goes on with.
         state = stream.state  # that of an incomplete batch would cost a step, or a fit
@@ -172,12 +170,11 @@ class Streaming(Predicting):
         changed["alpha"] = changed["alpha"] and not is_auto(self.alpha)
         if is_asked_for(self.pairs) and stream.pairs is not None:
             changed["pairs"] = request_of(self, fitted.columns, True) != stream.pairs
-        if not is_auto(self.rarity):
-            changed["rarity"] = maker.rarity != stream.make_units.rarity
-        changed["diagonal"] = list(maker.diagonal) != list(stream.make_units.diagonal)
-        if not isinstance(self.fields, str) and fitted.columns.encoder is None:
-            given = given_fields(self.fields, fitted.names)
-            changed["fields"] = [[*f] for f in given] != [[*f] for f in fitted.fields]
+        changed["squares"] = maker.squares != stream.make_units.squares
+        given = given_fields(self.categorical_features, fitted.names)
+        if given:
+            different = [[*f] for f in given] != [[*f] for f in fitted.fields]
+            changed["categorical_features"] = different
         if any(changed.values()):
             raise ValueError(
                 f"{', '.join(name for name in changed if changed[name])} changed since the model "

@@ -1,7 +1,7 @@
 """From an estimator's parameters, also those of pairs, to what the solver is asked for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from numbers import Integral
@@ -19,7 +19,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.data import Source
 from quadlin.data.columns.encoder import TableEncoder, text_columns
-from quadlin.data.columns.fields import check_one_hot, fields_among, given_fields
+from quadlin.data.columns.fields import check_one_hot, fields_among, given_fields, groups_in
 from quadlin.data.columns.names import Name, positions_of
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.parameters import alphas, is_auto
@@ -47,7 +47,6 @@ class Task(Plan):
     """What an estimator wants to learn: the plan of a fit, and what solvers need not know."""
 
     columns: Columns
-    batch_size: int | str = "auto"
     max_memory: int | str = "auto"
     robust: bool = False
     uncertainty: bool | str = False  # or "robust"
@@ -81,8 +80,6 @@ class Task(Plan):
 
     def _batch_sizes(self, rank: int) -> tuple[int, int]:
         """Return the number of rows of a batch, and the most that a first batch may have."""
-        if self.batch_size != "auto":
-            return int(self.batch_size), int(self.batch_size)
         d = len(self.make_units.names)
         most = max(2, BATCH_ELEMENTS // d)
         return max(2, min(BATCH_PER_PARAMETER * (rank + 1) * d, most)), most
@@ -122,18 +119,17 @@ def request_of(estimator: Any, columns: Columns, sparse: bool) -> PairRequest | 
     By default they are looked for where the rank is chosen as well, or is 0 and the penalties are
     chosen: another rank that is given is the rank of M, and rank 0 with a penalty is a ridge.
     """
-    pairs, hierarchy = estimator.pairs, estimator.hierarchy
+    pairs = estimator.pairs
     if pairs is None:
         return None
     names = columns.names
     d = len(names)
     if is_auto(pairs):
-        plain = estimator.fit_linear and estimator.fit_intercept and estimator.polish
+        plain = estimator.fit_intercept and estimator.solver == "auto"
         plain = plain and estimator.loss != "poisson"
         linear = estimator.rank == 0 and is_auto(estimator.alpha)
-        looks = (is_auto(estimator.rank) or linear) and plain and not estimator.psd
-        looks = looks and 2 <= d <= AUTO_FEATURES
-        return PairRequest(hierarchy=hierarchy, asked=False) if looks else None
+        looks = (is_auto(estimator.rank) or linear) and plain and 2 <= d <= AUTO_FEATURES
+        return PairRequest(asked=False) if looks else None
     if isinstance(pairs, Integral):
         if d > MOST_FEATURES and not sparse:
             raise ValueError(
@@ -141,7 +137,7 @@ def request_of(estimator: Any, columns: Columns, sparse: bool) -> PairRequest | 
                 f"{MOST_FEATURES:,} features, and in sparse rows at those that occur. Select "
                 "features, give a sparse matrix, or list the pairs."
             )
-        return PairRequest(int(pairs), hierarchy=hierarchy) if pairs else None
+        return PairRequest(int(pairs)) if pairs else None
     wholes = text_columns(columns.encoder)
     entry: dict[tuple[int, int], int] = {}  # the products of two text columns enter together
     for step, pair in enumerate(pairs, 1):
@@ -174,7 +170,6 @@ def task_of(
         seed,
         automatic_of(estimator),
         columns=columns,
-        batch_size=estimator.batch_size,
         max_memory=estimator.max_memory,
         robust=estimator.loss == "huber",
         uncertainty=estimator.uncertainty,
@@ -184,8 +179,8 @@ def task_of(
 
 def automatic_of(estimator: Any) -> Automatic:
     """Return what an estimator leaves to the rows."""
-    rank, alpha, rarity = (is_auto(v) for v in (estimator.rank, estimator.alpha, estimator.rarity))
-    return Automatic(rank, alpha, rarity and alpha and estimator.loss != "huber")
+    rank, alpha = is_auto(estimator.rank), is_auto(estimator.alpha)
+    return Automatic(rank, alpha, alpha and estimator.loss != "huber")
 
 
 def options_of(estimator: Any, d: int) -> Options:
@@ -193,14 +188,12 @@ def options_of(estimator: Any, d: int) -> Options:
     rank, alpha = estimator.rank, estimator.alpha
     return Options(
         rank=min(PROVISIONAL_RANK if is_auto(rank) else int(rank), d),
-        step=estimator.step,
         fit_linear=bool(estimator.fit_linear),
         fit_intercept=bool(estimator.fit_intercept),
         psd=bool(estimator.psd),
         max_iter=int(estimator.max_iter),
         tol=float(estimator.tol),
-        polish=bool(estimator.polish),
-        whiten=estimator.whiten,
+        solver=estimator.solver,
         alpha=(0.0, 0.0) if is_auto(alpha) else alphas(alpha),
         loss=estimator.loss if estimator.loss in LINKED else "squared",
     )
@@ -210,20 +203,9 @@ def units_maker_of(
     estimator: Any, names: Sequence[str], dtype: Any, fields: Sequence[np.ndarray]
 ) -> UnitsMaker:
     """Return how features and targets are standardised."""
-    diagonal = estimator.diagonal
-    if not isinstance(diagonal, str):
-        diagonal = [bool(free) for free in diagonal]
-        if len(diagonal) != len(names):
-            raise ValueError(
-                f"diagonal has {len(diagonal)} entries but X has {len(names)} features. "
-                "Give one boolean per feature."
-            )
     intercept, linear = bool(estimator.fit_intercept), bool(estimator.fit_linear)
     labels, counts = estimator.loss == "logistic", estimator.loss == "poisson"
-    given = estimator.rarity
-    rarity = None if given is None or is_auto(given) else float(given)
-    maker = UnitsMaker(diagonal, intercept, dtype, names, fields, linear, labels, counts)
-    return replace(maker, rarity=rarity)
+    return UnitsMaker(estimator.squares, intercept, dtype, names, fields, linear, labels, counts)
 
 
 def _fields_of(
@@ -234,25 +216,29 @@ def _fields_of(
     names: Sequence[str],
 ) -> tuple[np.ndarray, ...]:
     """Return the positions of the features of each field."""
-    fields = estimator.fields
+    categories = estimator.categorical_features
     if encoder is not None:
-        if fields not in ("auto", None):
-            raise ValueError("Each text column is already a field: leave `fields` at its default.")
+        if groups_in(categories):
+            raise ValueError(
+                "categorical_features lists a group of 0/1 columns, and there are text columns or "
+                "single columns of categories. Give one kind only."
+            )
         return encoder.fields
-    if isinstance(fields, str):
-        if isinstance(source, Source) and len(source.fields):
-            return source.fields
-        # The first rows of a stream prove nothing.
-        if rows is None or not (isinstance(source, Source) or is_numpy(source.X)):
-            return ()
-        some = None
-        if isinstance(source, MemorySource):
-            some = Chunk(source.X, source.y, source.weight)
-        return fields_among(rows.reduce, source.width, some)
-    given = given_fields(fields, names)
-    if rows is not None and given:
-        check_one_hot(rows.reduce, given, names)
-    return given
+    if given := given_fields(categories, names):
+        if rows is not None:
+            check_one_hot(rows.reduce, given, names)
+        return given
+    if categories is None:
+        return ()
+    if isinstance(source, Source) and len(source.fields):
+        return source.fields
+    # The first rows of a stream prove nothing.
+    if rows is None or not (isinstance(source, Source) or is_numpy(source.X)):
+        return ()
+    some = None
+    if isinstance(source, MemorySource):
+        some = Chunk(source.X, source.y, source.weight)
+    return fields_among(rows.reduce, source.width, some)
 
 
 def seed_of(estimator: Any) -> int:

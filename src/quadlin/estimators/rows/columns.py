@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from numbers import Integral
 from os import PathLike
 from typing import Any
 
@@ -12,21 +13,15 @@ from sklearn.utils import check_array, check_X_y
 
 from quadlin.core.arrays import Array, canonical, moved
 from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.messages import warn
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask, open_source
 from quadlin.data.columns.columns import check_frame
-from quadlin.data.columns.encoder import TableEncoder, text_columns
-from quadlin.data.columns.names import NumberedNames
+from quadlin.data.columns.encoder import TableEncoder, Unseen, text_columns
+from quadlin.data.columns.names import NumberedNames, did_you_mean, shortened
 from quadlin.data.sources.csv_text import Dialect
-from quadlin.data.sources.means import array_fill
-from quadlin.data.sources.missing import filled
-from quadlin.estimators.rows.categories import (
-    declared_columns,
-    learned_encoder,
-    refuse_undeclared,
-    warn_unseen,
-)
+from quadlin.data.sources.readers import array_fill, fill_missing
 from quadlin.estimators.rows.input_errors import check_weights
 from quadlin.estimators.rows.validation import (
     checked_weight,
@@ -201,10 +196,11 @@ def checked(
     draft = copy(estimator) if first else estimator
     checks = {"y_numeric": True, "ensure_min_samples": least}
     if encoder is not None:
-        if fills and first:
-            fill = encoder.means(X, checked_weight(weight, np.ones(len(X))))
-        rows, dtypes = encoded(draft, X, encoder, first, fill, learns=True), float_types(X)
-        X, y = check_X_y(rows, y, accept_sparse="csr", dtype=dtypes, **checks)
+        rows, dtypes = encoded(draft, X, encoder, first, fills, learns=True), float_types(X)
+        finite = "allow-nan" if fills else True
+        X, y = check_X_y(
+            rows, y, accept_sparse="csr", dtype=dtypes, ensure_all_finite=finite, **checks
+        )
     else:
         X, y = validated_numbers(draft, X, y, may_be_missing=fills, reset=first, **checks)
         X = canonical(X) if issparse(X) else X
@@ -212,21 +208,22 @@ def checked(
     if weight is not None:
         weight = checked_weight(weight, y)
         check_weights(Tally.of(Chunk(X, y, weight)), X.dtype)
-    if fills and encoder is None:
-        names = feature_names(draft)
-        fill = array_fill(X, names, weight) if fill is None else fill
-        X = filled(X, fill, names)
     if columns is None:
         names_in = getattr(draft, "feature_names_in_", None)
-        columns = Columns(draft.n_features_in_, names_in, encoder, fill)
+        columns = Columns(draft.n_features_in_, names_in, encoder)
+        if fills:
+            means = array_fill(X, columns.names, weight)
+            fill = {name: means[name] for name in columns.number_names}
+            columns = replace(columns, fill=fill)
+    if fills:
+        X, _ = fill_missing(X, fill or {}, columns.names)
     return Chunk(X, y, weight), columns
 
 
 def _is_plain(estimator: Any, X: Any) -> bool:
     """Tell whether X is an array of numbers, none of whose columns is declared to be more."""
     is_numbers = isinstance(X, np.ndarray) and X.dtype.kind in "biuf"
-    given = estimator.categorical_features
-    return is_numbers and (given is None or isinstance(given, str))
+    return is_numbers and not single_columns(estimator.categorical_features)
 
 
 def _categories(estimator: Any, X: Any, columns: Columns | None) -> Collection[Any]:
@@ -249,15 +246,16 @@ def chunks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Chun
         check_frame(X, _categories(estimator, X, columns).__contains__)
     refuse_no_table(X)
     refuse_masked(X, "X")
-    fill = estimator.fitted_.fill if estimator.missing == "mean" else None
+    fills, absent = estimator.missing == "mean", None
     if columns.encoder is not None:
-        X = encoded(estimator, X, columns.encoder, False, fill)
-        X = check_array(X, accept_sparse="csr", estimator=estimator)
+        X = encoded(estimator, X, columns.encoder, False, fills)
+        X = check_array(X, accept_sparse="csr", estimator=estimator, ensure_all_finite=False)
     else:
-        X = validated_numbers(estimator, X, may_be_missing=fill is not None, reset=False)
+        X = validated_numbers(estimator, X, may_be_missing=fills, reset=False)
         X = canonical(X) if issparse(X) else X
-        X = X if fill is None else filled(X, fill, columns.names)
-    yield from Rows.of(MemorySource(X)).walk()
+    if fills:
+        X, absent = fill_missing(X, estimator.fitted_.fill, columns.names)
+    yield from Rows.of(MemorySource(X, absent=absent)).walk()
 
 
 def encoded(
@@ -265,11 +263,11 @@ def encoded(
     rows: Any,
     encoder: TableEncoder,
     reset: bool,
-    fill: Mapping[str, float] | None = None,
+    may_be_missing: bool,
     learns: bool = False,
 ) -> Array:
     """Turn the categorical columns of rows into one-hot fields."""
-    X, unseen = encoder.encode(rows, fill)
+    X, unseen = encoder.encode(rows, may_be_missing)
     validated(estimator, rows, skip_check_array=True, reset=reset)
     if unseen:
         warn_unseen(unseen, learns)
@@ -280,3 +278,133 @@ def feature_names(estimator: Any) -> list[str]:
     """Return the names of the columns that scikit-learn has noted."""
     names = getattr(estimator, "feature_names_in_", None)
     return list(NumberedNames(estimator.n_features_in_) if names is None else names)
+
+
+def declared_columns(given: Any, X: Any) -> list[Any] | None:
+    """Return the names of the columns that are declared as categories; None where none may be.
+
+    Parameters
+    ----------
+    given : "from_dtype", None, list of str, list of int or mask
+        The parameter `categorical_features`; groups of columns are left out.
+    X : frame, array or Dask collection
+        Rows. Columns of an array are called x0, x1, …
+
+    Returns
+    -------
+    list of names, or None for ``categorical_features=None``
+    """
+    if given is None:
+        return None
+    columns = single_columns(given)
+    if not columns:
+        return []
+    names, named = _column_names(X, "categorical_features")
+    return [names[j] for j in _positions(columns, names, named)]
+
+
+def single_columns(given: Any) -> list[Any]:
+    """Return what `categorical_features` lists beside groups of columns."""
+    if given is None or isinstance(given, str):
+        return []
+    return [item for item in given if isinstance(item, str | Integral | np.bool_)]
+
+
+def _column_names(X: Any, option: str) -> tuple[list[Any], bool]:
+    """Return the names of the columns, x0, x1, … for an array, and whether they are X's own."""
+    named = getattr(X, "column_names", getattr(X, "columns", None))
+    if named is None and (issparse(X) or not isinstance(X, np.ndarray | list)):
+        raise ValueError(
+            f"{option} needs a frame or a NumPy array, but X is a {type(X).__name__}. "
+            "Encode the categories as 0/1 columns beforehand, or leave the option out."
+        )
+    d = len(named) if named is not None else np.asarray(X, dtype=object).shape[-1]
+    names = [f"x{j}" for j in range(d)] if named is None else list(named)
+    return names, named is not None
+
+
+def _positions(
+    given: list[Any], names: list[Any], named: bool, option: str = "categorical_features"
+) -> list[int]:
+    """Return the positions of the columns that are declared."""
+    d = len(names)
+    if all(isinstance(item, bool | np.bool_) for item in given):
+        if len(given) != d:
+            raise ValueError(
+                f"{option} has {len(given)} booleans, but X has {d} columns. Give one per column."
+            )
+        return [j for j, declared in enumerate(given) if declared]
+    if all(isinstance(item, str) for item in given):
+        if not named:
+            raise ValueError(
+                f"{option} lists names, but X is an array, whose columns have no names. Give "
+                "positions, or pass a frame."
+            )
+        if gone := [name for name in given if name not in names]:
+            raise ValueError(
+                f"X has no column {gone[0]!r} of {option}; it has {shortened(names)}."
+                + did_you_mean(gone[0], names)
+            )
+        return [names.index(name) for name in given]
+    if wrong := [item for item in given if isinstance(item, str) or not 0 <= item < d]:
+        raise ValueError(
+            f"{option} has {wrong[0]!r}, but the columns of X are numbered from 0 to "
+            f"{d - 1}. Give names, or positions, or one boolean per column."
+        )
+    return [int(item) for item in given]
+
+
+def learned_encoder(estimator: Any, X: Any) -> TableEncoder | None:
+    """Learn the levels of categorical columns as the estimator's options say."""
+    declared = declared_columns(estimator.categorical_features, X)
+    encoder = TableEncoder.learn(X, declared or (), estimator.missing)
+    if encoder is not None and declared is None:
+        text = next(iter(encoder.text))
+        raise ValueError(
+            f"Column {text!r} holds text, but categorical_features=None treats all columns as "
+            'numbers. Use categorical_features="from_dtype", or drop the column.'
+        )
+    return encoder
+
+
+def refuse_undeclared(estimator: Any, source: Source) -> None:
+    """Refuse a source that was opened without the categories that are declared."""
+    given = single_columns(estimator.categorical_features)
+    if not given:
+        return
+    encoder = source.encoder
+    levels = {} if encoder is None else dict(zip(encoder.input_names, encoder.levels, strict=True))
+    names = list(source.names) if encoder is None else list(encoder.input_names)
+    declared = [names[j] for j in _positions(given, names, named=True)]
+    if numbers := [name for name in declared if levels.get(name) is None]:
+        raise ValueError(
+            f"The source reads {shortened(numbers)} as numbers. Open it with "
+            f"open_source(..., categorical_features={numbers!r})."
+        )
+
+
+def warn_unseen(unseen: Unseen, learns: bool = False) -> None:
+    """Warn of levels that the encoder does not know; if the model `learns`, say how it could."""
+    sentences = []
+    if unseen.missing:
+        counts = _counted(unseen.missing)
+        sentences.append(
+            f"Missing values of columns that had none in fit count as an average level; {counts}."
+        )
+    if len(unseen):
+        counts = _counted(unseen)
+        sentences.append(f"Levels that fit did not see are treated as an average level; {counts}.")
+    if unseen.all_new:
+        name = unseen.all_new[0]
+        sentences.append(f"No value of {name!r} occurred in fit: are they written differently?")
+    advice = (
+        " To learn them from a stream, name all levels when it begins: partial_fit("
+        "open_source(frame, target=..., levels={column: [...]})), and open later rows with "
+        "encoder=model.encoder_."
+    )
+    text = " ".join(sentences)
+    warn("{text}{advice}".format(text=text, advice=advice if learns and len(unseen) else ""))
+
+
+def _counted(rows: Mapping[str, int]) -> str:
+    return "rows: " + ", ".join(f"{count} in {name!r}" for name, count in rows.items())

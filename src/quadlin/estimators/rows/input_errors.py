@@ -8,13 +8,12 @@ import numpy as np
 from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import warn
 from quadlin.core.moments import Survey, Tally
-from quadlin.estimators.rows.validation import MERGED
 from quadlin.explain.diagnosis import listed
 from quadlin.solve.lowrank.types import Options
 
 LEAST_LABELS, FEW_LABELS, MOST_LABELS = 1e-3, 0.1, 1e9  # that rows of a stream may count as
+MERGED = 1000  # times the distance of neighbouring numbers: a column of a smaller range is rounding
 HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
-FAR = 5e5  # standard deviations: of products of such columns float64 keeps four digits
 MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
 LARGE = 100  # times the usual largest value of a column: suspicious in sparse rows
 
@@ -34,7 +33,6 @@ def check_survey(
     _check_merged(surveyed, names)
     warn_of_target(surveyed, options)
     _warn_of_extremes(surveyed, names, options, robust, sparse)
-    _warn_of_far_columns(surveyed, names, options)
 
 
 def check_row_count(rows: int) -> None:
@@ -152,21 +150,4 @@ def _warn_of_extremes(
         warn(
             "A handful of rows have extreme targets, and dominate a fit by squared "
             'errors. Check them, or use loss="huber".'
-        )
-
-
-def _warn_of_far_columns(surveyed: Survey, names: Sequence[str], options: Options) -> None:
-    """Warn of means so large that rounding spoils a fit without an intercept or linear part."""
-    if (options.fit_linear and options.fit_intercept) or options.rank == 0:
-        return
-    features = surveyed.features
-    mean, sd = to_numpy(features.mean), np.sqrt(to_numpy(features.var))
-    varies = to_numpy(features.varies(features.mean.dtype))  # constant columns are exact
-    far = [names[int(j)] for j in np.flatnonzero(varies & (np.abs(mean) > FAR * sd))]
-    if far:
-        missing = "an intercept" if options.fit_linear else "a linear part"
-        warn(
-            f"The means of {listed(far)} are more than {FAR:,.0f} times their standard deviations. "
-            f"Without {missing}, rounding errors of their squares and products may spoil the fit. "
-            "Fit both, or subtract a constant from these columns."
         )

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.solve.pairs.pair_regression import HIERARCHIES
-
 
 def is_auto(value: Any) -> bool:
     """Tell whether a parameter is to be chosen from the rows."""
@@ -57,53 +55,35 @@ def alphas(alpha: Any) -> tuple[float, float]:
     return float(pair[0]), float(pair[1])
 
 
-def check_rarity(rarity: Any) -> None:
-    """Refuse values other than "auto", None and numbers from 0 to 1."""
-    if rarity is None or is_auto(rarity):
-        return
-    if not isinstance(rarity, Real) or isinstance(rarity, bool) or not 0 <= float(rarity) <= 1:
-        raise ValueError(f'rarity={rarity!r} must be "auto", None or a number from 0 to 1.')
-
-
 def check_options(estimator: Any) -> None:
     """Refuse parameters that make no sense, and say which would."""
     check_whole(estimator, "rank", 0, auto=True)
     check_whole(estimator, "max_iter", 1)
-    check_whole(estimator, "batch_size", 2, auto=True)
     _check_memory(estimator.max_memory)
     check_tol(estimator.tol)
-    check_rarity(estimator.rarity)
-    if not is_auto(estimator.alpha) and any(alphas(estimator.alpha)) and not estimator.polish:
-        raise ValueError("`alpha` above 0 needs polish=True: the moment estimates have no penalty.")
-    if estimator.loss == "poisson" and not estimator.polish:
+    if estimator.solver != "auto" and not is_auto(estimator.alpha) and any(alphas(estimator.alpha)):
+        raise ValueError('`alpha` above 0 needs solver="auto": moment estimates have no penalty.')
+    if estimator.solver != "auto" and estimator.loss == "poisson":
         raise ValueError(
-            'loss="poisson" needs polish=True: the moment estimates minimise squared errors only.'
+            'loss="poisson" needs solver="auto": moment estimates minimise squared errors only.'
         )
     if not isinstance(estimator.uncertainty, Integral | np.bool_ | str):
         raise ValueError(f'uncertainty={estimator.uncertainty!r} must be True, False or "robust".')
     words = {
-        "step": ("guarded", "plain"),
-        "diagonal": ("auto", "free", "zero"),
-        "whiten": ("auto", "full", "lowrank", "none"),
+        "solver": ("auto", "moments", "paper"),
+        "squares": ("auto", True, False),
         "loss": estimator.losses,
         "extrapolation": ("clip", "free"),
-        "fields": ("auto",),
         "uncertainty": ("robust",),
         "missing": ("error", "mean"),
-        "hierarchy": (None, *HIERARCHIES),
     }
     _check_categories(estimator.categorical_features)
-    diagonal = estimator.diagonal
-    if not isinstance(diagonal, str) and not hasattr(diagonal, "__len__"):
-        raise ValueError(
-            f'diagonal={diagonal!r} must be "auto", "free", "zero" or one boolean per feature.'
-        )
     parameters = vars(estimator)  # `get_params` reads signatures, for a third of a millisecond
     for name, allowed in words.items():
         if name not in parameters:
             continue
         value = parameters[name]
-        free = name in ("diagonal", "fields", "uncertainty") and not isinstance(value, str)
+        free = name == "uncertainty" and not isinstance(value, str)
         if not free and value not in allowed:
             raise ValueError(
                 "{option} is not one of {allowed}.".format(
@@ -118,10 +98,11 @@ def _check_categories(given: Any) -> None:
     if given is None or (isinstance(given, str) and given == "from_dtype"):
         return
     listed = not isinstance(given, str) and isinstance(given, Sequence | np.ndarray)
-    if not listed or not all(isinstance(item, str | Integral | np.bool_) for item in given):
+    kinds = str | Integral | np.bool_ | Sequence | np.ndarray
+    if not listed or not all(isinstance(item, kinds) for item in given):
         raise ValueError(
             f'categorical_features={given!r} must be "from_dtype", None, a list of '
-            "names or positions of columns, or one boolean per column."
+            "names or positions of columns or of groups of 0/1 columns, or one boolean per column."
         )
 
 
@@ -136,10 +117,8 @@ def _check_pairs(estimator: Any) -> None:
             "pairs of features, by position or name."
         )
     conflicts = {
-        "psd=True": estimator.psd,
-        "fit_linear=False": not estimator.fit_linear,
         "fit_intercept=False": not estimator.fit_intercept,
-        "polish=False": not estimator.polish,
+        f"solver={estimator.solver!r}": estimator.solver != "auto",
         'loss="poisson"': estimator.loss == "poisson",
     }
     refuse_conflicts(

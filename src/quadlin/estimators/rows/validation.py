@@ -28,8 +28,6 @@ COMPLEX = (
     "columns: np.hstack([X.real, X.imag])."
 )
 DATES = (date, time, timedelta, np.datetime64, np.timedelta64)  # of objects, pandas' included
-EXACT = 2**53  # integers up to here are numbers of float64
-MERGED = 1000  # times the distance of neighbouring numbers: a column of a smaller range is rounding
 COMPLEX_TARGETS = (
     "Complex data not supported: y holds complex numbers, but a target is one real number per row. "
     "Fit one model to y.real and one to y.imag."
@@ -155,11 +153,11 @@ def _first(is_bad: Callable[[np.ndarray], np.ndarray], X: Any) -> str:
 def refuse_unusable(X: Any, y: Any, weight: Any) -> None:
     """Refuse rows that are not a table or are masked, and targets that are not numbers."""
     refuse_no_table(X)
-    refuse_rounded_integers(X)
     for values, name in ((X, "X"), (y, "y"), (weight, "sample_weight")):
         refuse_masked(values, name)
     refuse_text_targets(y)
-    refuse_other_targets(y)
+    if getattr(getattr(y, "dtype", None), "kind", "") == "c":
+        raise ValueError(COMPLEX_TARGETS)
     refuse_missing_targets(y)
 
 
@@ -184,12 +182,6 @@ def refuse_missing_targets(y: Any) -> None:
         f"Input y contains {what}, first in row {row} (counted from 0); {int(bad.sum())} of the "
         f"{len(values)} targets are like this. Leave those rows out of X and y."
     )
-
-
-def refuse_other_targets(y: Any) -> None:
-    """Refuse targets that are complex numbers."""
-    if getattr(getattr(y, "dtype", None), "kind", "") == "c":
-        raise ValueError(COMPLEX_TARGETS)
 
 
 def refuse_dates(values: Any, name: str) -> None:
@@ -240,34 +232,6 @@ def refuse_no_table(X: Any) -> None:
             "frame has no columns."
         )
     refuse_broken_sparse(X)
-
-
-def refuse_rounded_integers(X: Any) -> None:
-    """Refuse columns of integers so large, and so close, that float64 cannot tell them apart."""
-    for name, column in _wide_integers(X):
-        low, high = int(column.min()), int(column.max())
-        gap = float(np.spacing(np.float64(max(abs(low), abs(high)))))
-        if gap > 1 and 0 < high - low < MERGED * gap:
-            raise ValueError(
-                f"Column {name!r} holds integers from {low} to {high}, of which float64 keeps only "
-                f"multiples of {gap:.0f}. Subtract {low} from it, or leave it out if it is an id."
-            )
-
-
-def _wide_integers(X: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the columns of 64-bit integers, with their names."""
-    if isinstance(X, np.ndarray):
-        if X.ndim == 2 and X.dtype in (np.int64, np.uint64) and len(X):
-            for place in np.flatnonzero((X.max(axis=0) > EXACT) | (X.min(axis=0) < -EXACT)):
-                yield f"x{place}", X[:, place]
-        return
-    table = nw.from_native(X, eager_only=True, pass_through=True)
-    if isinstance(table, nw.DataFrame) and len(table):
-        for name in table.columns:
-            column = table.get_column(name)  # names may be numbers
-            whole = column.dtype in (nw.Int64, nw.UInt64) and not column.is_null().any()
-            if whole and (column.max() > EXACT or column.min() < -EXACT):
-                yield str(name), column.to_numpy()
 
 
 def refuse_text_targets(y: Any) -> None:

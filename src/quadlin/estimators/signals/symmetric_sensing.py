@@ -24,7 +24,6 @@ from quadlin.estimators.signals.sensing_rows import (
     variance_of,
     weights_of,
 )
-from quadlin.solve.lowrank.restarts import FEW as FEW_FEATURES
 from quadlin.solve.lowrank.types import Status
 from quadlin.solve.signals.measurements import distinct_rows
 from quadlin.solve.signals.search import Majority, robust_factor, usual_limit
@@ -115,9 +114,9 @@ class Doubts:
         return size + symmetric_unknowns(self.d, model.rank_) * log(self.n)
 
     def about(self, model: SecondOrderRegressor) -> bool:
-        """Tell whether other starts may lead to a better optimum; few features have many starts."""
+        """Tell whether other starts may lead to a better optimum."""
         few = self.n < MANY * symmetric_unknowns(self.d, model.rank_)
-        return self.d > FEW_FEATURES and few and self.left(model) > NOTABLE
+        return few and self.left(model) > NOTABLE
 
 
 def with_signs(A: Any, rng: np.random.Generator) -> Any:
@@ -207,18 +206,20 @@ class RobustSearch:
 
 def symmetric_model(sensing: Any, rank: int | str, loss: str = "squared") -> SecondOrderRegressor:
     """Return the model of a rank, with the options of `MatrixSensing`."""
-    return SecondOrderRegressor(
+    model = SecondOrderRegressor(
         rank=rank,
         alpha="auto" if is_auto(rank) else 0.0,
-        fields=None,
+        categorical_features=None,
+        pairs=None,
+        extrapolation="free",
         loss=loss,
-        psd=sensing.psd,
-        fit_linear=False,
         fit_intercept=sensing.fit_intercept,
         max_iter=sensing.max_iter,
         tol=sensing.tol,
         random_state=sensing.random_state,
     )
+    model.fit_linear, model.psd = False, bool(sensing.psd)
+    return model
 
 
 def _lowest_exact(

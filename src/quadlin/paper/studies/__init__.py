@@ -1,31 +1,19 @@
 """The paper's figure and its claims, measured again."""
 
+from functools import cache
 from importlib import import_module
 
 from quadlin.paper.study import Study
 
-CLAIMS = (
-    "rate",
-    "samples",
-    "constants",
-    "rip",
-    "dimension",
-    "concentration",
-    "tau",
-    "identifiability",
-    "masks",
-    "skewness",
-    "memory",
-    "noise",
-    "nearly_low_rank",
-    "signed",
-    "asymmetric",
-    "self_interactions",
-    "transition",
-    "risk",
+ORDER = (
+    *"abcdefgh",
+    *("nuclear", "rate", "samples", "constants", "rip", "dimension", "concentration", "tau"),
+    *("identifiability", "masks", "skewness", "memory", "noise", "nearly_low_rank", "signed"),
+    *("asymmetric", "self_interactions", "transition", "risk"),
 )
 
 
+@cache
 def studies() -> dict[str, Study]:
     """Return all studies by name, in the order of the report.
 
@@ -34,9 +22,7 @@ def studies() -> dict[str, Study]:
     >>> list(studies())[:8]
     ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h']
     """
-    panels = import_module(f"{__name__}.panels")
-    by_name: dict[str, Study] = {panel.name: panel for panel in panels.STUDIES}
-    for name in ("nuclear", *CLAIMS):
-        m = import_module(f"{__name__}.{name}")
-        by_name[name] = Study(name, m.ABOUT, m.tasks, m.run, m.figures, m.verdict)
-    return by_name
+    found: dict[str, Study] = {}
+    for name in ("panels", "rates", "recovery", "errors", "causes"):
+        found |= {study.name: study for study in import_module(f"{__name__}.{name}").STUDIES}
+    return {name: found[name] for name in ORDER}

@@ -14,14 +14,12 @@ from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.model import Model, with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.choose.penalty_search import far_behind, maximised, maximised_from_few, raised
+from quadlin.solve.choose.penalty_search import far_behind, maximised, maximised_from_few
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.evidence import Evidence, RowKernel, log_volume
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha, Exact
-from quadlin.solve.lowrank.penalised import Penalised
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
 from quadlin.solve.lowrank.polish import OnStep, polish
-from quadlin.solve.lowrank.product_gram import ProductGram
-from quadlin.solve.lowrank.restarts import FEW, quick_start
+from quadlin.solve.lowrank.product_gram import FEW, ProductGram, product_gram
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram, product_kernel, tangent_gram
 from quadlin.solve.lowrank.types import NO_NOISE, Options, Problem, Solution, finished
 from quadlin.solve.lowrank.whitening import Covariance, Whitener, whitener
@@ -64,12 +62,10 @@ class Candidates:
     thorough: bool = True  # whether the last fit starts from many points
 
     def __post_init__(self) -> None:
-        options = self.options
         self.d = int(self.units.scale.shape[0])
-        # Whether rank d is linear in its parameters.
-        self.plain = options.fit_linear and options.fit_intercept and not options.psd
+        self.plain = self.options.plain  # rank d is linear in its parameters
         # Whether one pass for all products costs less than the passes that it saves.
-        self.few_features = 0 < self.d <= FEW and self.plain
+        self.few_features = 0 < self.d <= FEW
 
     @property
     def observations(self) -> float:
@@ -81,16 +77,7 @@ class Candidates:
         """Return the sums of all products, from one pass, if features are few; otherwise None."""
         if not self.few_features:
             return None
-        gram = Exact(self.rows, self.units, EXACT_COLUMNS, linear=False).gram
-        return ProductGram(to_numpy(gram), self.units, self.options)
-
-    @cached_property
-    def landscapes(self) -> Penalised | None:
-        """Return fits of few features with tied parts: steps from a neighbour may get stuck."""
-        if self.plain or not 0 < self.d <= FEW or not self.options.polish:
-            return None
-        counts = self.n_rows, self.weight
-        return Penalised(self.rows, self.units, self.options, *counts, self.seed)
+        return product_gram(self.rows, self.units, self.options)
 
     @cached_property
     def features(self) -> TangentGram:
@@ -102,8 +89,8 @@ class Candidates:
 
     @property
     def covariance(self) -> Covariance | None:
-        """Return Σ of the features; None if parts are tied, since the sums then differ."""
-        return self.features.covariance(self.units) if self.plain and not self.by_rows else None
+        """Return Σ of the features, if it is known."""
+        return None if self.by_rows else self.features.covariance(self.units)
 
     @property
     def by_rows(self) -> bool:
@@ -135,11 +122,11 @@ class Candidates:
         """Return ridge regression."""
         ridge = self.tried.get(0)
         if ridge is None:
-            args = (self.rows, self.units, self.n_rows, self.weight, True)
-            gram = product_kernel(*args)[0] if self.by_rows else self.features
+            args = (self.rows, self.units, self.weight, True)
+            gram = product_kernel(*args) if self.by_rows else self.features
             model = gram if isinstance(gram, RowKernel) else gram.centred(self.weight)
             best = maximised(model, [(a,) for a in (NO_PENALTY, *FIRST)])
-            ridge = self.tried[0] = self.noted(0, raised(model, best), None, gram)
+            ridge = self.tried[0] = self.noted(0, best, None, gram)
         return ridge
 
     def all_products(self) -> Candidate | None:
@@ -161,11 +148,12 @@ class Candidates:
             return self.noted(d, best, None, gram)
         if self.n_rows > KERNEL_ROWS or self.n_rows * d > EXACT_ENTRIES:
             return None
-        kernel, Z = product_kernel(self.rows, self.units, self.n_rows, self.weight)
+        kernel = product_kernel(self.rows, self.units, self.weight)
         if self.n_rows > KERNEL_START:
             # The content of the rows, not their order, determines which rows come first.
             direction = np.random.default_rng(self.seed).standard_normal(d)
-            key = np.sin(1e3 * (to_numpy(Z) @ direction))
+            assert kernel.table is not None
+            key = np.sin(1e3 * (kernel.table.Z @ direction))
             subset = kernel.some(np.argsort(key)[:KERNEL_START])
             least = max(self.reached, *(c.evidence for c in self.candidates()))
             ridge = log(self.ridge().alpha[0])
@@ -187,16 +175,8 @@ class Candidates:
         return gram.model(gram.extended(gram.of(lower, alpha), k, alpha), alpha)
 
     def low_rank(self, k: int) -> Candidate:
-        """Fit a low rank; twice if the first penalty may hide products of levels."""
-        (model, alpha), rival = self.start(k), self.best_low_rank()
-        fits = [self.alternated(k, model, alpha)]
-        hidden = rival is None and fits[0].evidence < self.ridge().evidence + CERTAIN
-        if hidden and not self.few_features and not to_numpy(self.units.free).any():
-            fits.append(self.alternated(k, None, (alpha[0], alpha[1] / 10)))
-        return max(fits, key=lambda c: c.evidence)
-
-    def alternated(self, k: int, model: Model | None, alpha: Alpha) -> Candidate:
         """Fit a low rank and find its penalties, alternately."""
+        model, alpha = self.start(k)
         model = self.extended(k, alpha) if model is None else model
         options, rival = self.loose(k), self.best_low_rank()
         further = (BEGIN, BEGIN / 50) if model is None or rival is None else ()
@@ -225,23 +205,13 @@ class Candidates:
 
     def near_optimum(self, options: Options, warm: Model | None) -> Model:
         """Fit a rank well enough to compare its evidence."""
-        gram, alpha, weight = self.products, options.alpha, self.weight
-        followed = self.followed(options)
-        if followed is not None:
-            return followed
+        gram, alpha = self.products, options.alpha
         if gram is None:
             return finished(self.fit(options, warm)[0]).model
         if warm is None:
-            return quick_start(self.problem(options), gram.gram)
-        start = gram.of(warm, alpha)
-        p = gram.descended(start, alpha, weight, options.max_iter, options.tol)
+            return gram.model(gram.best(options.rank, alpha, options.tol), alpha)
+        p = gram.descended(gram.of(warm, alpha), alpha, options.max_iter, options.tol)
         return gram.model(p, alpha)
-
-    def followed(self, options: Options) -> Model | None:
-        """Return the fit of a rank with penalties if parts are tied; None otherwise."""
-        if self.landscapes is None or not min(options.alpha) > 0:
-            return None
-        return self.landscapes.model(options.rank, options.alpha)
 
     def noted(
         self, k: int, best: Evidence, model: Model | None, gram: TangentGram | RowKernel

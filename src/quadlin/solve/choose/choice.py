@@ -45,7 +45,7 @@ def fit_choosing(
         given = None if automatic.rank else options.rank
         small = fits(units, options, given)
         small = small or (not given and few_enough(rows, units, options, n_rows))
-        by_evidence = n_rows >= FEWEST and automatic.alpha and options.polish and small
+        by_evidence = n_rows >= FEWEST and automatic.alpha and options.solver == "auto" and small
         if by_evidence:
             search = search or search_of(rows, units, plan, surveyed)
         if n_rows < FEWEST:
@@ -57,7 +57,7 @@ def fit_choosing(
                 return state, options
         else:
             swept = None
-            if options.polish:
+            if options.solver == "auto":
                 swept = choose_by_columns(rows, units, plan, surveyed.tally)
             options = swept or _held_out(rows, units, plan, surveyed)
     return fit_table(rows, replace(plan, options=options), warm, on_step, surveyed), options
@@ -94,7 +94,7 @@ def _for_too_few(options: Options, automatic: Automatic, weight: float) -> Optio
     few rows are repeated many times.
     """
     penalty = min(weight, 4 / weight)
-    penalised = automatic.alpha and options.polish
+    penalised = automatic.alpha and options.solver == "auto"
     return replace(
         options,
         rank=0 if automatic.rank else options.rank,
@@ -141,7 +141,11 @@ def _held_out(
     """Choose on held-out rows; the penalty of w is that of the evidence, if given."""
     weight, d, options = surveyed.features.weight, int(units.scale.shape[0]), plan.options
     held_out = HeldOut(rows, units, options, weight, np.random.default_rng(plan.seed))
-    rank, alpha, penalised = options.rank, options.alpha, plan.automatic.alpha and options.polish
+    rank, alpha, penalised = (
+        options.rank,
+        options.alpha,
+        plan.automatic.alpha and options.solver == "auto",
+    )
     if penalised:
         first = 0.0 if evident is None else evident.alpha[0] / weight
         if evident is None and surveyed.tally.counting < FEW_ROWS * d:

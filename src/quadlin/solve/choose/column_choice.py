@@ -65,13 +65,13 @@ def choose_by_columns(rows: Rows, units: Units, plan: Plan, tally: Tally) -> Opt
 
 
 def without_squares(rows: Rows, plan: P, surveyed: Survey) -> P:
-    """Return the plan without squares if ``diagonal="auto"`` and the rows can go by columns.
+    """Return the plan without squares if ``squares="auto"`` and the rows can go by columns.
 
     This is for more columns than fit in a matrix. Such rows, if sparse and few, say little about
     squares, and without them a fit takes a tenth of the time.
     """
     maker, tally, options = plan.make_units, surveyed.tally, plan.options
-    if maker.diagonal != "auto":
+    if maker.squares != "auto":
         return plan
     maker = replace(maker, wide=True)
     plain = replace(maker, labels=False, counts=False)

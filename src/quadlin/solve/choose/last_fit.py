@@ -2,24 +2,21 @@
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from quadlin.core.arrays import moved, namespace, solved
-from quadlin.core.model import Model, constant_model
+from quadlin.core.model import Model
 from quadlin.solve.choose.candidates import Candidates
 from quadlin.solve.lowrank.driver import follow
-from quadlin.solve.lowrank.exact import Exact
+from quadlin.solve.lowrank.evidence import RowKernel
 from quadlin.solve.lowrank.few_rows import sharp_whitener
 from quadlin.solve.lowrank.gauss_newton import final_error
-from quadlin.solve.lowrank.newton import CentredTable, Newton, factors
-from quadlin.solve.lowrank.penalised import by_matrices
 from quadlin.solve.lowrank.polish import OnStep, polish
-from quadlin.solve.lowrank.restarts import best_start
-from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
+from quadlin.solve.lowrank.tangent_gram import (
+    Candidate,
+    TangentGram,
+    kernel_model,
+    linear_solver,
+)
 from quadlin.solve.lowrank.types import Options, Record, Solution, Status
 from quadlin.solve.lowrank.whitening import Identity, Whitener
-
-NEWTON_ROWS = 2  # per parameter, up to which a low rank is fitted by Newton's method
 
 
 @dataclass(frozen=True)
@@ -39,18 +36,11 @@ class LastFit(Candidates):
         alpha, warm = best.alpha, best.model
         if search.is_exact(best):
             alpha = (0.0, 0.0)
-        elif best.rank in (0, self.d) and self.plain:
-            gram = best.gram if search is self else None  # otherwise it is that of a sample
-            gram = self.features if gram is None and best.rank == 0 else gram
-            sums = gram.of_products(self.units) if isinstance(gram, TangentGram) else None
-            exact = Exact(self.rows, self.units, self.n_rows, best.rank == 0, sums)
-            warm = exact.model(alpha, best.rank)
+        elif best.rank in (0, self.d) and not self.options.psd:
+            warm = self.linear_optimum(best, search)
         options = replace(self.options, rank=best.rank, alpha=alpha)
         if 0 < best.rank < self.d:
-            best_start = self.best_of_many(options) or search.followed(options)
-            warm = best_start or self.by_newton(options, warm) or warm
-        elif best.rank and warm is None:  # parts are tied: steps may get stuck
-            warm = search.followed(options)
+            warm = self.best_of_many(options) or warm
         if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
             solution, white = self.fit(options, warm, on_step)
         else:
@@ -60,6 +50,22 @@ class LastFit(Candidates):
             white = sharp_whitener(search.white, problem, ridge, self.covariance)
             solution = follow(problem, polish(problem, white, warm, near=True), on_step)
         return Choice(options, solution, white)
+
+    def linear_optimum(self, best: Candidate, search: Candidates) -> Model | None:
+        """Return the optimum of rank 0 or d, from the sums of its evidence if they are of all rows.
+
+        None if the matrix is too large.
+        """
+        gram = best.gram
+        if isinstance(gram, RowKernel):
+            if search is self and (best.rank == 0) == (len(gram.kernels) == 1):
+                return kernel_model(gram, self.units, best.alpha)
+        elif gram.basis.rank == best.rank and (search is self or best.rank == 0):
+            gram = gram if search is self else self.features
+            return gram.model(self.units, best.alpha)
+        args = (self.rows, self.units, self.options, self.n_rows, self.weight)
+        solver = linear_solver(*args, linear=best.rank == 0)
+        return None if solver is None else solver(best.alpha)
 
     def best_so_far(self) -> Choice | None:
         """Return the best candidate of an interrupted search, without a pass; None if none has one.
@@ -86,27 +92,11 @@ class LastFit(Candidates):
             return candidate.model
         if not isinstance(gram, TangentGram):
             return None
-        G = np.asarray(gram.products, dtype=np.float64)
-        beta = solved(G[:-1, :-1] + np.diag(gram.penalty(candidate.alpha)), G[:-1, -1:])[:, 0]
-        w = moved(beta[1:], units.scale) / units.penalty_scale
-        w = namespace(w).astype(w, units.scale.dtype)
-        return replace(constant_model(units, 0, float(beta[0])), w=w)
+        return gram.model(units, candidate.alpha)
 
     def best_of_many(self, options: Options) -> Model | None:
         """Return the best of many optima as a start of the last fit; None if one is enough."""
         if not self.thorough or self.products is None:
             return None
-        return best_start(self.problem(options), self.products.gram)
-
-    def by_newton(self, options: Options, near: Model | None) -> Model | None:
-        """Return the optimum near a model by Newton's method; None if other steps are as fast.
-
-        With few rows per parameter, conjugate gradients are slow along flat directions.
-        """
-        dof = self.options.dof(self.d, options.rank)
-        if near is None or min(options.alpha) <= 0 or self.observations > NEWTON_ROWS * dof:
-            return None
-        if not by_matrices(self.rows, self.units, options, self.n_rows):
-            return None
-        newton = Newton(CentredTable.of(self.rows, self.units), options.rank, options.alpha)
-        return newton.model(newton.optimum(*factors(near, self.units, options.rank)), self.units)
+        gram, alpha = self.products, options.alpha
+        return gram.model(gram.best(options.rank, alpha), alpha)

@@ -5,7 +5,6 @@ regression, which the evidence shrinks towards the mean. All products must lower
 left-out rows by more than one standard error. Otherwise they rest on a few rows.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -22,9 +21,8 @@ from quadlin.solve.lowrank.evidence import RowKernel
 from quadlin.solve.lowrank.exact import Alpha
 from quadlin.solve.lowrank.tangent_gram import Candidate
 
-MANY_ROWS = 100  # per parameter: with so many, a fit cannot rest on a few rows
 AGAINST = 6.0  # rows' worth of error that products must save if the evidence prefers a ridge
-SHRINK = np.exp((0.0, 1.2, 2.5, 4.0, 5.5)).tolist()  # factors on the penalty of M, in turn
+MANY_ROWS = 100  # per parameter: with so many, a fit cannot rest on a few rows
 WORTH = 0.99  # of the error of left-out rows: what another size of the penalties must reach
 SLOPE = 1e-4  # if a step saves a smaller share of the error, that may be rounding
 CLOSE = 0.7  # log odds, 2 to 1, by which the best of smaller penalties must beat larger ones
@@ -75,25 +73,12 @@ class LinearChoice(Candidates):
             return ridge if self.many_rows(ridge) else self.sized(ridge)
         if self.many_rows(products):
             return products if products.merit > ridge.merit else ridge
-        against = 0.0 if products.merit > ridge.merit else AGAINST / self.observations
-        ridge = self.sized(ridge)
-        least = (1 - against) * self.left_out(ridge)
-        products = self.sized(products)
-        if self.left_out(products) < least:
-            others = self.left_out_squares(ridge)
-            for shrunk in self.shrunk(products):
-                if surely_less(self.left_out_squares(shrunk), others, LIKELY):
-                    return shrunk
-        return ridge
-
-    def shrunk(self, products: Candidate) -> Iterator[Candidate]:
-        """Yield all products with larger and larger penalties of M, up to ridge regression.
-
-        The gain of a large M may come from a few rows, that of a small one from most rows.
-        """
-        first, second = products.alpha
-        for factor in SHRINK if self.is_cheap(products) else SHRINK[:1]:
-            yield replace(products, alpha=(first, factor * second))
+        prefers_products = products.merit > ridge.merit
+        ridge, products = self.sized(ridge), self.sized(products)
+        squares, others = self.left_out_squares(products), self.left_out_squares(ridge)
+        against = 0.0 if prefers_products else AGAINST / self.observations
+        better = float(squares.sum()) < (1 - against) * float(others.sum())
+        return products if better and surely_less(squares, others, LIKELY) else ridge
 
     def given(self, k: int) -> Candidate | None:
         """Return a given rank with its best penalties."""

@@ -20,7 +20,6 @@ TIE = 0.01  # of log evidence: starts that differ by less are equally good
 DETERMINED, HARDLY = 0.9, 0.5  # γ/p of groups that the rows determine, or hardly determine
 LEAST_CURVATURE = 0.1  # of that of a peak
 EVALUATIONS = 60
-ALL, UNDECIDED = 0.9, 0.5  # share of rows that parameters explain, and difference of log evidence
 FAR = 100.0  # of log evidence: better penalties never made up for more
 RISE = 4.0  # times the rise that a step of MacKay promises: no peak is higher
 
@@ -84,25 +83,6 @@ def maximised_from_few(
         begin = np.array([ridge, HIGHEST + shift])
     behind = far_behind(all_rows, begin, least)
     return maximised(all_rows, [(begin - shift).tolist()]) if behind is None else behind
-
-
-def raised(model: Linear, best: Evidence) -> Evidence:
-    """Return the largest penalty that is about as good as the best, if rows do not show the noise.
-
-    As many parameters as rows explain any target, and the evidence is about the same for ever
-    smaller penalties. A fit without noise would mistake all noise for a part of f.
-    """
-    if len(best.log_alpha) != 1 or sum(model.sizes) < model.weight:
-        return best
-    highest, enough = best, best.log_evidence - UNDECIDED
-    with one_blas_thread():
-        while float(highest.determined[0]) > ALL * model.weight:
-            point = highest.log_alpha + 1.0
-            value = model.at(point, least=enough)
-            if value.log_evidence < enough:
-                break
-            highest = value.there(point)
-    return highest
 
 
 def far_behind(model: Linear, log_alpha: np.ndarray, least: float) -> Evidence | None:

@@ -117,7 +117,6 @@ class HeldOut:
         """Return how many eigenvalues of a generous fit are above the noise."""
         d, n, units = self.units.scale.shape[0], split.n, self.units
         most = generous_rank(d, n)
-        split.path.roughly = most  # its many optima have about the same eigenvalues
         model = split.path.model(most, alpha)
         squares, omega = squared_errors(model, units, split.kept)
         xp = namespace(omega)

@@ -90,9 +90,6 @@ class RankClimb(Candidates):
             k = double
         while k > 1 and self.better(k - 1, k):
             k -= 1
-        weak = self.evidence(k) < self.evidence(0) + CLEAR
-        if k > 2 and weak and self.better(1, k):  # one weak component may be better than many
-            self.candidate(2)
 
     def only_one_rank(self, k: int) -> bool:
         """Return whether a fit of rank k shows how many components there are, and try that rank.
@@ -101,7 +98,7 @@ class RankClimb(Candidates):
         without noise has none, and those of the first fit hide small components.
         """
         dof = self.options.dof(self.d, k)
-        if self.few_features or self.landscapes is not None:
+        if self.few_features:
             return False  # other ranks cost little
         if self.observations < ROWS_PER_PARAMETER * dof:
             return False

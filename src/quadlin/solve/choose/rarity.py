@@ -91,7 +91,7 @@ def _may_differ(plan: Plan, surveyed: Survey) -> bool:
     spread, outside = to_numpy(spread_of(features, varies)), to_numpy(varies).copy()
     for field in fields:
         outside[field] = False
-    plain = options.fit_linear and options.fit_intercept and options.polish
+    plain = options.fit_linear and options.fit_intercept and options.solver == "auto"
     return plain and bool(np.any(spread[outside] < SPREAD))
 
 

@@ -10,40 +10,68 @@ stands out, if there are enough rows to distinguish a direction from noise at al
 Each component that does not stand out explains no more than q/2n of the residual's variance.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
 
 import numpy as np
 
-from quadlin.core.arrays import to_numpy
-from quadlin.core.model import Model, constant_model
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive
+from quadlin.core.model import constant_model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
-from quadlin.solve.pairs.pair_remainder import Remainder, uncorrelated
-from quadlin.solve.pairs.pair_sums import RegressionColumns
+from quadlin.solve.pairs.pair_regression import uncorrelated
+from quadlin.solve.pairs.pair_search import PairSearch
+from quadlin.solve.pairs.pair_sums import DenseRows, RegressionColumns, residual_squares, total
 
 CLEAR, GAP = 1.2, 1.4  # times 2√q, and times the next one: the last eigenvalue of a component
 EDGE = 2.0  # · q^(-1/6) beyond 2√q: noise stays below in 99 of 100 draws (Tracy–Widom)
 MANY = 8  # that stand out: more than the first low rank
 ROWS_PER_FEATURE = 5  # with more, the residual of ridge regression is about as large as the noise
 LEAST_LEFT = 0.01  # of the noise: the least that components are expected to leave
+BOUND = 2.5  # standard deviations at which whitened features and residuals are clipped
+SD_PER_MEDIAN = 1.4826  # of the absolute value of a normal number
 SPREAD = 16  # products of about the same size
 NEGLIGIBLE = 0.01  # of the variance of y: what all products might still explain on new rows
 
 
 @dataclass(frozen=True)
 class ResidualSpectrum:
-    """The eigenvalues of the t of all products with the residual of ridge regression."""
+    """The eigenvalues of the t of all products with the residual of a regression.
 
-    remainder: Remainder
-    noise: float  # σ² of the ridge regression, of the standardised target
+    Features and residuals are clipped at a few standard deviations, so that a few rows with heavy
+    tails do not hide what the others show.
+    """
+
+    rows: Rows
+    columns: RegressionColumns
+    beta: np.ndarray
+    whitener: np.ndarray  # (d, q): makes features uncorrelated and of variance 1
+    weight: float  # of the rows
+    noise: float  # σ² of the regression, of the standardised target
+
+    @cached_property
+    def edge(self) -> float:
+        """Return where residuals are clipped, from their median: one pass."""
+        pieces = self.rows.collect(residual_squares, self.columns, self.beta)
+        squares = np.concatenate([piece for part in pieces for piece in part])
+        typical = float(np.median(squares)) or float(np.mean(squares))
+        return BOUND * SD_PER_MEDIAN * sqrt(typical * len(squares) / self.weight)
+
+    @cached_property
+    def moments(self) -> "BoundedMoments":
+        """Return the moments of the residual: one pass."""
+        args = self.columns, self.beta, self.whitener, self.edge
+        sums: BoundedMoments = self.rows.reduce(bounded_moments, *args)
+        return sums
 
     @cached_property
     def sizes(self) -> np.ndarray:
         """Return the absolute eigenvalues in units of the edge of noise, the largest first."""
-        values = np.abs(self.remainder.plain_moments.eigenvalues)
+        values = np.abs(self.moments.eigenvalues)
         return np.sort(values)[::-1] / (2 * sqrt(max(len(values), 1)))
 
     @cached_property
@@ -76,7 +104,7 @@ class ResidualSpectrum:
 
         The penalty is σ²p/2|M|², with the |s| that have eigenvalues of these sizes.
         """
-        q, n = len(self.sizes), self.remainder.weight
+        q, n = len(self.sizes), self.weight
         size = np.maximum(self.sizes[:k], 1.0)
         theta = sqrt(q) * (size + np.sqrt(size**2 - 1))
         squares = float(np.sum(theta**2)) / (4 * n)  # |M|²/σ² of the residual of ridge regression
@@ -100,13 +128,13 @@ class ResidualSpectrum:
         whose standard deviation is √(2p(1 + p/n)). If v is hidden by this, a fit of all products
         predicts only the share ρ/(1 + ρ) of it, where ρ = nv/p.
         """
-        n, q = self.remainder.weight, len(self.sizes)
+        n, q = self.weight, len(self.sizes)
         products = q * (q + 1) / 2
         sd = sqrt(2 * products * (1 + products / n))
         lost = sd / n * sd / (products + sd) * self.noise
         if n < ROWS_PER_FEATURE * q or lost > NEGLIGIBLE:
             return False
-        return self.is_noise and self.remainder.plain_moments.energy <= products + sd
+        return self.is_noise and self.moments.energy <= products + sd
 
 
 def residual_spectrum(
@@ -117,17 +145,68 @@ def residual_spectrum(
     G, scale = ridge.gram.products, to_numpy(units.penalty_scale).astype(float)
     theta = ridge.gram.centred(weight).solved(np.log(ridge.alpha[:1]))
     constant = (G[0, -1] - G[0, 1:-1] @ theta) / G[0, 0]
-    remainder = remainder_of(rows, constant_model(units, 0), units, ridge.gram, weight)
+    columns = RegressionColumns(units, constant_model(units, 0), np.arange(len(scale)))
+    white = uncorrelated(G[1:-1, 1:-1] * np.outer(scale, scale) / weight)
     beta = np.concatenate([[constant], theta / scale])
-    return ResidualSpectrum(replace(remainder, beta=beta), ridge.noise)
+    return ResidualSpectrum(rows, columns, beta, white, weight, ridge.noise)
 
 
-def remainder_of(
-    rows: Rows, model: Model, units: Units, features: TangentGram, weight: float
-) -> Remainder:
-    """Return what a model leaves; `features` holds the products of features and an intercept."""
-    columns = RegressionColumns(units, model, np.arange(units.scale.shape[0]))
-    scale = to_numpy(units.penalty_scale).astype(float)
-    second = features.products[1:-1, 1:-1] * np.outer(scale, scale)
-    white = uncorrelated(second / weight)
-    return Remainder(rows, columns, np.zeros(columns.base), white, weight)
+def spectrum_beside(search: PairSearch) -> ResidualSpectrum:
+    """Return the spectrum of what the last regression with pairs leaves."""
+    columns, fit = search.regression
+    noise = search.criterion.noise or search.score.loss / search.freedom
+    white = uncorrelated(to_numpy(search.moments.second) / search.weight)
+    return ResidualSpectrum(search.rows, columns, fit.beta, white, search.weight, noise)
+
+
+@dataclass(frozen=True)
+class BoundedMoments(Additive):
+    """Moments of a clipped residual e with products of clipped, whitened features v."""
+
+    weight: float  # Σω
+    total: float  # Σω e
+    loss: float  # Σω e²
+    second: Array  # (q, q), Σω v_i v_j
+    fourth: Array  # (q, q), Σω v_i² v_j²
+    moments: Array  # (q, q), Σω e v_i v_j
+
+    @property
+    def energy(self) -> float:
+        """Return the sum of the squared t of all products, without the constant."""
+        return float(np.triu(self._t**2).sum())
+
+    @property
+    def eigenvalues(self) -> np.ndarray:
+        """Return the eigenvalues of the matrix of the t of all products."""
+        return np.linalg.eigvalsh(self._t)
+
+    @property
+    def _t(self) -> np.ndarray:
+        second, fourth, moments = (to_numpy(a) for a in (self.second, self.fourth, self.moments))
+        mean = self.total / self.weight
+        noise = max(self.loss / self.weight - mean**2, 1e-300)
+        power = np.maximum(fourth - second**2 / self.weight, 1e-12 * self.weight)
+        t: np.ndarray = (moments - mean * second) / np.sqrt(noise * power)
+        return t
+
+
+def bounded_moments(
+    chunk: Chunk, columns: RegressionColumns, beta: Array, whitener: np.ndarray, edge: float
+) -> BoundedMoments:
+    """Sum over one chunk; residuals are clipped at ±edge, and whitened features at ±BOUND."""
+
+    def of(piece: DenseRows) -> BoundedMoments:
+        Z, omega, xp = piece.Z, piece.omega, namespace(piece.Z)
+        e = xp.clip(piece.residual(beta), min=-edge, max=edge)
+        V = xp.clip(Z @ xp.asarray(whitener, device=Z.device), min=-BOUND, max=BOUND)
+        weighted, squares = omega[:, None] * V, V * V
+        return BoundedMoments(
+            float(xp.sum(omega)),
+            float(xp.sum(omega * e)),
+            float(xp.sum(omega * e * e)),
+            weighted.T @ V,
+            squares.T @ (weighted * V),
+            (e[:, None] * weighted).T @ V,
+        )
+
+    return total(of(piece) for piece in columns.pieces(chunk))

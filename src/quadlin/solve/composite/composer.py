@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.arrays import to_numpy
-from quadlin.core.model import degrees_of_freedom
+from quadlin.core.arrays import lead, to_numpy
+from quadlin.core.model import Model, degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.solve.choose.automatic import RankSearch
+from quadlin.solve.choose.leave_one_out import CLEARLY
 from quadlin.solve.choose.linear_choice import MANY_ROWS
 from quadlin.solve.choose.rank_climb import FIRST_RANK
+from quadlin.solve.choose.residual_spectrum import CLEAR, spectrum_beside
 from quadlin.solve.composite.pair_composite import (
     Composite,
     LowRankPart,
@@ -27,18 +29,18 @@ from quadlin.solve.composite.pair_composite import (
     ProductPrior,
     evidence_of,
 )
-from quadlin.solve.composite.pair_split import absorbed_pairs
 from quadlin.solve.lowrank.types import Options, Plan
 from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion
-from quadlin.solve.pairs.pair_joint import Joint, joined, settled
+from quadlin.solve.pairs.pair_joint import Joint, choose_with_low_rank, joined
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_screen import WORTH_A_LOOK, Screen
-from quadlin.solve.pairs.pair_search import CLEAR, MOST_PAIRS, PairSearch, SeenProducts
+from quadlin.solve.pairs.pair_search import PairSearch
 from quadlin.solve.pairs.pair_sparse import sparse_search
 from quadlin.solve.pairs.pair_sums import ProductMoments, RegressionColumns, look_at
 from quadlin.solve.pairs.pair_terms import PairTerms, less_pairs
 
-STARTS = 5  # most sets of pairs for which a low-rank part is fitted
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)  # of entries that L may have absorbed
+TURNS = 30  # of entries and eigenvectors that are taken apart
 FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below in 19 of 20 cases
 ROUNDS = 3  # of pairs and the low-rank part fitted with them
 
@@ -70,8 +72,8 @@ class Composer:
         self.start_loss = 0.0  # Σω r² without pairs
         self.clean = False  # whether no pair is worth a search after ridge regression
         self.spread = False  # whether the residual of ridge regression has too many pairs
+        self.first: PairTerms | None = None  # pairs with ridge regression, which leave a low rank
         self.refused = False  # whether pairs with ridge regression are no better than all products
-        self.seen = SeenProducts()  # with ridge regression
 
     def composed(self, start: LowRankPart) -> Composite | None:
         """Return pairs with the best low-rank part that was tried; None if none are worth it.
@@ -89,7 +91,12 @@ class Composer:
             self.start_loss = joint.search.base_loss
             return Composite(joint, start.alpha, 0.0) if joint.terms.pairs else None
         here, exact = self._worth_a_search(start)
-        candidates = self._candidates(start, here, exact)
+        begin = self._absorbed(start, exact) if self.chooses.rank and start.rank else []
+        if self.first is not None:
+            begin.append((self.first, 0))
+        if here and not self._redundant(start):
+            begin.append(self._with_rank(self._chosen(start), start))
+        candidates = [c for each in begin if (c := self._beside(*each)) is not None]
         if exact:  # the smallest of the models without any error
             dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
             small = (c for c in candidates if not c.rank and c.joint.fit.choice.dof < dof)
@@ -99,32 +106,19 @@ class Composer:
             return None
         return best if self._agree(best, start) else None
 
-    def _candidates(self, start: LowRankPart, here: bool, exact: bool) -> list[Composite]:
-        """Fit the pairs that are worth it, each set with its own L; `here` adds a first search."""
-        queue: list[tuple[PairTerms, int | None]] = []  # pairs, and the rank to fit with them
-        absorbed = self._absorbed(start, exact) if self.chooses.rank else None
-        if absorbed is not None:
-            ranks = (None,) if absorbed[1] else (0, None)
-            queue += [(absorbed[0], rank) for rank in ranks]
-        if here and not self._redundant(start):
-            queue.append(self._with_rank(self._chosen(start), start))
-        candidates, tried = [], set[tuple[frozenset[tuple[int, int]], int | None]]()
-        while queue and len(tried) < STARTS:
-            terms, rank = queue.pop(0)
-            if not terms.pairs or (terms.pairs, rank) in tried:
-                continue
-            tried.add((terms.pairs, rank))
+    def _beside(self, terms: PairTerms, rank: int | None) -> Composite | None:
+        """Return pairs with an L of a rank, or of the best one, that is fitted beside them."""
+        if not terms.pairs:
+            return None
+        for _ in range(ROUNDS):  # pairs may have replaced a part of L, or L some pairs
             part = self._fitted_part(terms, rank)
             if self._redundant(part):
-                continue
-            joint, part = self._refitted(part)
-            if joint.terms.pairs:
-                candidates.append(self._valued(joint, part))
-                follows = self._with_rank(joint, start)
-                if part.rank == 0 and follows[1] == 0:
-                    break  # the residual has no low rank
-                queue.append(follows)
-        return candidates
+                return None
+            before, joint = terms.pairs, self._chosen(part)
+            terms = joint.terms
+            if terms.pairs in (before, frozenset()):
+                break
+        return self._valued(joint, part) if terms.pairs else None
 
     def alone(self, ridge: LowRankPart) -> Composite | None:
         """Return pairs with ridge regression if they leave nothing of low rank, otherwise None.
@@ -135,27 +129,38 @@ class Composer:
         self.clean = not self._worth_a_search(ridge)[0]
         if self.clean or self.spread:
             return None
-        joint = self._chosen(ridge, few=True)
-        self.clean = not joint.fit.choice.taken
-        for again in (True, False):
-            choice = joint.fit.choice
-            few = 0 < len(choice.taken) <= self.d / 2 and choice.dof <= 2 * self.d
-            if not few or joint.search.looks_low_rank(CLEAR):
-                return None
-            if again:
-                joint, part = self._refitted(self._fitted_part(joint.terms, 0))
-        best = self._valued(joint, part)
-        if best.value <= self._evidence(self.rows, ridge):
+        joint = self._chosen(ridge, limit=self.d // 2 + 1)
+        choice = joint.fit.choice
+        self.clean = not choice.taken
+        few = 0 < len(choice.taken) <= self.d / 2 and choice.dof <= 2 * self.d
+        if not few:
             return None
+        self.first = joint.terms
+        if self._leaves_low_rank(joint):
+            return None
+        best = self._beside(joint.terms, 0)
+        if best is None or best.value <= self._evidence(self.rows, ridge):
+            return None
+        self.first = None
         self.refused = not (self._in_any_case(best) or self._preferred(best))
         return None if self.refused else best
+
+    def _leaves_low_rank(self, joint: Joint) -> bool:
+        """Return whether a matrix of rank 1 is worth its parameters beside pairs."""
+        if spectrum_beside(joint.search).sizes.max(initial=0.0) <= CLEAR:
+            return False  # it would explain little more than its parameters cost
+        rest = less_pairs(self.rows, joint.terms, self.units)
+        one = LowRankPart.of(rest, self.plan.of_rank(1), self.units)
+        counts = self.search.n_rows, self.search.weight
+        search = RankSearch(rest, self.units, self.plan.options, *counts, self.plan.seed)
+        return evidence_of(search, one, self.plan.of_rank(0)) > search.ridge().merit + CLEARLY
 
     def _preferred(self, best: Composite) -> bool:
         """Return whether pairs beat the alternatives: only ridge regression, if nothing is left."""
         search = self.search
         # Ranks of few features cost little, and ranks are not tried with pairs of a sample.
         costly = not search.few_features and search.sample_size(FIRST_RANK) >= search.n_rows
-        if costly and best.joint.search.leaves_nothing():
+        if costly and spectrum_beside(best.joint.search).says_nothing:
             ridge = search.sized(search.ridge())
             return search.confirmed(best.left_out_squares, ridge, best.log_tried)
         parameters = self._parameters(best)
@@ -203,13 +208,15 @@ class Composer:
             self.spread = spectrum is not None and spectrum.is_spread(largest)
         return bool(screen.shortlist(look, criterion, 0, share)), exact
 
-    def _absorbed(self, start: LowRankPart, exact: bool) -> tuple[PairTerms, int] | None:
-        """Return the pairs that the L of a fit seems to have absorbed, and the rank of the rest."""
-        if not start.rank or self.moments is None:
-            return None
+    def _absorbed(self, start: LowRankPart, exact: bool) -> list[tuple[PairTerms, int | None]]:
+        """Return the pairs that the L of a fit seems to have absorbed, and the rank to fit."""
+        if self.moments is None:
+            return []
         noise = (SMALLEST if exact else 1.0) * self.start_loss / self.moments.weight
-        most = MOST_PAIRS if self.request.most is None else self.request.most
-        return absorbed_pairs(start.model, self.moments, self.weight, noise, most)
+        dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
+        C = to_numpy(self.moments.second) / self.moments.weight
+        terms, rank = split_entries(start.model, C, noise * dof / self.weight)
+        return [(terms, None if rank else 0)]
 
     def _no_error(self, loss: float) -> bool:
         return loss <= SMALLEST * self.weight * self.units.target.power
@@ -218,14 +225,13 @@ class Composer:
         """Return pairs and the rank to fit to what they leave; None means the best rank."""
         if not self.chooses.rank:
             return joint.terms, start.rank
-        low_rank = joint.search.columns.model.U.shape[1] or joint.search.looks_low_rank(CLEAR)
+        has_rank = joint.search.columns.model.U.shape[1] > 0
+        low_rank = has_rank or self._leaves_low_rank(joint)
         return joint.terms, None if low_rank else 0
 
     def _search(self, part: LowRankPart) -> PairSearch:
         alpha, given = (*part.alpha, self.prior.penalty(part.alpha)), self.request.given
         settings: dict[str, Any] = {"model": part.model, "alpha": alpha, "fields": self.fields}
-        if given is None:
-            settings["hierarchy"] = self.request.hierarchy
         args, noise = (self.rows, self.units), self.prior.noise
         if self.wide and given is None:
             return sparse_search(*args, **settings, noise=noise)
@@ -240,29 +246,14 @@ class Composer:
     def _options(self, part: LowRankPart) -> Options:
         return replace(self.plan.options, rank=part.rank, alpha=part.alpha)
 
-    def _chosen(self, part: LowRankPart, few: bool = False) -> Joint:
-        """Choose pairs for a fit; with ridge regression, products seen before still count."""
-        search = self._search(part)
-        if not part.rank:
-            search.seen = self.seen
-        limits = [m for m in (self.request.most, self.d // 2 + 1 if few else None) if m is not None]
-        most = min(limits, default=None)
-        joint = settled(search, self._options(part), self.plan.seed, most, few)
-        if not part.rank:
-            self.seen = joint.search.seen
-        return joint
+    def _chosen(self, part: LowRankPart, limit: int | None = None) -> Joint:
+        """Choose pairs for a fit, at most as many as requested and as the limit allows."""
+        most = min((m for m in (self.request.most, limit) if m is not None), default=None)
+        return choose_with_low_rank(self._search(part), self._options(part), self.plan.seed, most)
 
     def _redundant(self, part: LowRankPart) -> bool:
         """Return whether L has full rank already, and the user did not ask for pairs."""
         return part.rank == self.d and not self.request.asked
-
-    def _refitted(self, part: LowRankPart) -> tuple[Joint, LowRankPart]:
-        """Choose pairs for a model that was fitted to what other pairs left."""
-        joint = self._chosen(part)
-        if not part.rank and joint.terms.pairs:  # the pairs have changed, and it costs little
-            part = self._fitted_part(joint.terms, 0)
-            joint = self._chosen(part)
-        return joint, part
 
     def _valued(self, joint: Joint, part: LowRankPart) -> Composite:
         """Return pairs with their value: the evidence of what they leave, less their cost."""
@@ -296,3 +287,38 @@ class Composer:
             part = refitted
         fit = joint.search.tested(*products)  # with the standard errors of the last model
         return Composite(Joint(joint.search, fit), part.alpha, 0.0)
+
+
+def split_entries(model: Model, C: np.ndarray, most_lost: float) -> tuple[PairTerms, int]:
+    r"""Return a few entries that, with a matrix of lower rank, are about the L of a model.
+
+    C are the correlations of the features, and `most_lost` is the variance of :math:`z^\top R z`
+    that may be lost, R the difference. There are no entries if no lower rank is as near.
+    """
+    U, s, free = (to_numpy(a).astype(float) for a in (model.U, model.s, model.free))
+    M, (d, k) = (U * s) @ U.T, U.shape
+    M[np.diag_indices(d)] *= free
+    tail = 2 * np.cumsum(np.sort(np.linalg.eigvals(M @ C).real ** 2))[::-1]
+    upper = np.triu_indices(d)
+    # A pair takes two ranks, a square one.
+    tried = sorted({(max(0, k - each * m), m) for m in COUNTS for each in (1, 2)})
+    for rank, count in tried:
+        if k == d and 4 * rank > d:  # a dense matrix has no rank that is nearly as high
+            continue
+        if count > len(upper[0]) or (rank + 2 * count < d and tail[rank + 2 * count] > most_lost):
+            continue
+        S = np.zeros_like(M)
+        for _ in range(TURNS if rank else 1):
+            values, V = lead(M - S, rank)
+            L, before, S = (V * values) @ V.T, S, np.zeros_like(M)
+            largest = np.argsort(-np.abs((M - L)[upper]), kind="stable")[:count]
+            i, j = upper[0][largest], upper[1][largest]
+            S[i, j] = S[j, i] = (M - L)[i, j]
+            if np.allclose(S, before, rtol=1e-3, atol=0):
+                break
+        R = (M - S - L) @ C
+        if 2 * float(np.sum(R * R.T)) <= most_lost:
+            i, j = np.nonzero(np.triu(S))
+            return PairTerms(i, j, np.where(i == j, 1.0, 2.0) * S[i, j]), rank
+    nothing = np.zeros(0, np.int64)
+    return PairTerms(nothing, nothing, np.zeros(0)), k

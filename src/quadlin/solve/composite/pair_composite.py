@@ -24,8 +24,7 @@ from quadlin.solve.lowrank.tangent_gram import tangent_gram
 from quadlin.solve.lowrank.types import Plan, Problem, finished
 from quadlin.solve.pairs.pair_choice import SMALLEST
 from quadlin.solve.pairs.pair_joint import Joint
-from quadlin.solve.pairs.pair_regression import UNSEEN
-from quadlin.solve.pairs.pair_remainder import uncorrelated
+from quadlin.solve.pairs.pair_regression import UNSEEN, uncorrelated
 from quadlin.solve.pairs.pair_terms import PairTerms
 
 SETTLED = 0.2  # the relative difference of penalties that are about the same
@@ -37,7 +36,6 @@ class PairRequest:
 
     most: int | None = None  # a maximum; None is the limit of the search
     given: tuple[tuple[int, int], ...] | None = None  # exactly these
-    hierarchy: str | None = None
     asked: bool = True  # by the user; otherwise a quick check of the rows comes first
     entry: tuple[int, ...] | None = None  # the step in which each given pair enters; None: in turn
 

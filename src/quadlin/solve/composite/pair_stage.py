@@ -214,7 +214,7 @@ def refuse_uninformative(
         if i == j and not float(free[i]):
             raise ValueError(
                 f"The square of {names[i]!r} is not modelled, because the feature takes two values "
-                "or diagonal leaves its square out. Leave the pair out."
+                "or `squares` leaves it out. Leave the pair out."
             )
         if i != j and i in field and field[i] == field.get(j):
             raise ValueError(

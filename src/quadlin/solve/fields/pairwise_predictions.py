@@ -19,8 +19,7 @@ from quadlin.core.block import Block
 from quadlin.core.losses import probability
 from quadlin.core.model import Model, assembly_of, columns_of, evaluate
 from quadlin.core.units import Units
-from quadlin.solve.fields.field_predict import Layout, factor_sums, predict_all
-from quadlin.solve.fields.gibbs import Draws
+from quadlin.solve.fields.draws import Draws, factor_sums, predict_all
 from quadlin.solve.fits.fit_state import FitState
 
 SCORES = 2**22  # numbers of a block of scores
@@ -80,25 +79,19 @@ def sides_of_draws(
 
     Draws of log-odds are kept separate, because their probabilities are averaged.
     """
-    layout, S = draws.layout, len(draws.tables)
-    # Entities with columns on both sides: products within an entity are not modelled.
-    shared = [p for p in layout.parts if all(np.isin(p, side).any() for side in features)]
+    S = len(draws.tables)
 
     def side(columns: np.ndarray, X: Any, last: bool) -> Side:
-        inner, table = _of_side(layout, draws.tables if draws.labels else draws.centred, columns)
-        alone = predict_all(X, inner, table, draws.signs)
-        within = [np.flatnonzero(np.isin(columns, part)) for part in shared]
-        factors = [factor_sums(X, inner, table)]
-        factors += [factor_sums(X, inner, table, among=part) for part in within]
+        fields, table = _of_side(draws, columns)
+        alone, factor = predict_all(X, fields, table, draws.signs), factor_sums(X, fields, table)
         if last:
-            factors = [factors[0] * draws.signs, *(f * -draws.signs for f in factors[1:])]
+            factor = factor * draws.signs
         else:
             alone = alone + draws.intercepts
         if draws.labels:
-            return Side(alone, np.concatenate(factors, axis=2))
-        factors = [f / S for f in factors] if last else factors
-        joint = np.concatenate([f.reshape(len(f), -1) for f in factors], axis=1)
-        return Side(alone.mean(axis=1), joint)
+            return Side(alone, factor)
+        factor = factor.reshape(len(factor), -1)
+        return Side(alone.mean(axis=1), factor / S if last else factor)
 
     return (
         lambda X: side(features[0], X, last=False),
@@ -206,14 +199,11 @@ def _in_numpy(parts: Any) -> Any:
     )
 
 
-def _of_side(layout: Layout, table: np.ndarray, columns: np.ndarray) -> tuple[Layout, np.ndarray]:
-    """Return the layout and the tables of the columns of one side, renumbered."""
-    d = table.shape[1] - len(layout.fields)
+def _of_side(draws: Draws, columns: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the fields and the tables of the columns of one side, renumbered."""
+    d = draws.tables.shape[1] - len(draws.fields)
     place = np.full(d, -1)
     place[columns] = np.arange(len(columns))
-    on_side = [i for i, field in enumerate(layout.fields) if place[field[0]] >= 0]
-    parts = [place[part[place[part] >= 0]] for part in layout.parts]
-    inner = Layout(
-        tuple(place[layout.fields[i]] for i in on_side), tuple(part for part in parts if len(part))
-    )
-    return inner, table[:, [*columns, *(d + i for i in on_side)]]
+    on_side = [i for i, field in enumerate(draws.fields) if place[field[0]] >= 0]
+    fields = [place[draws.fields[i]] for i in on_side]
+    return fields, draws.tables[:, [*columns, *(d + i for i in on_side)]]

@@ -13,14 +13,21 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from quadlin.core.sweeps import Columns, Point
+from quadlin.solve.fits.robust import MAD, huber_factor, weighted_median
 
 SHAPE, RATE = 0.5, 0.05  # of the gamma prior of precisions, for targets of variance one
 NOISE_SHAPE, NOISE_RATE = 1e-3, 1e-9  # of the precision of the noise
+LARGEST_NOISE = 1e6  # precision: covariances have single precision
 START = 0.1  # standard deviation of factors before the first sweep
-EXPLORED = 30  # sampled sweeps: the bound alone has a local optimum without products
+EXPLORED = 60  # sampled sweeps: the bound alone has a local optimum without products
 HELD = 5  # of these, with factors of a fixed size, which cannot vanish yet
 HELD_PRECISION = 4.0  # of such factors
-REFINED = 15  # variational sweeps at most: the optimum of the bound overfits where rows are few
+REFINED = 40  # variational sweeps at most: the optimum of the bound overfits where rows are few
+LABEL_REFINED = (
+    4  # the same for labels, whose expectations z are too certain: factors shrink further
+)
+MEASURED = 4  # variational sweeps, of which the last measures variances
+GROSS = 5.0  # standard deviations of a gross error: a normal one is that large once in two million
 LOG_ODDS = 1.702  # log-odds per standard deviation: Φ(f) is about 1/(1 + exp(−1.702 f))
 
 
@@ -29,6 +36,13 @@ class Evidence(NamedTuple):
 
     prior: np.ndarray  # (d, K, K)
     pull: np.ndarray  # (d, K)
+
+    def moved(self, places: np.ndarray, d: int) -> "Evidence":
+        """Return the same with more columns, where the old ones have these places."""
+        K = self.pull.shape[1]
+        prior, pull = np.zeros((d, K, K)), np.zeros((d, K))
+        prior[places], pull[places] = self
+        return Evidence(prior, pull)
 
 
 @dataclass
@@ -55,9 +69,13 @@ class Machine:
         priors: Priors | None = None,
         evidence: Evidence | None = None,
         table: np.ndarray | None = None,
+        robust: bool = False,
     ) -> None:
         self.columns, self.rng, self.labels, K = columns, rng, labels, len(signs) + 1
-        self.weight = None if weight is None else np.ascontiguousarray(weight, dtype=np.float64)
+        if weight is not None or robust:
+            weight = np.ones(columns.n) if weight is None else np.array(weight, dtype=np.float64)
+        self.weight, self.given = weight, weight
+        self.robust = robust  # whether rows have weights by their residuals, as in Huber's loss
         self.n = float(columns.n if self.weight is None else self.weight.sum())
         self.target = np.asarray(y, dtype=np.float64)
         self.sign = 2 * self.target - 1  # of labels
@@ -75,7 +93,8 @@ class Machine:
             self.point.prior, self.point.pull = map(np.ascontiguousarray, evidence)
         self.order = np.argsort(-np.diff(columns.bounds), kind="stable")
         self.sampled = True
-        self.fixed = False  # whether precisions and noise stay as they are
+        self.used = (priors.mean, priors.precision)  # in the last sweep
+        self.fixed = evidence is not None  # rows that go on from others have their priors
         self.bound = self.error = np.nan
 
     @property
@@ -83,17 +102,28 @@ class Machine:
         """The sign of each component (k,)."""
         return self.point.signs[1:]
 
+    @property
+    def refined(self) -> int:
+        """The most variational sweeps."""
+        return LABEL_REFINED if self.labels else REFINED
+
     def begin_variational(self) -> None:
         """Follow the bound from the present point."""
         self.sampled = False
         self.point.begin_covariances()
 
-    def sweep(self, hold: bool = False) -> None:
-        """Visit all columns of all groups, then learn their distributions."""
+    def sweep(self, hold: bool = False, measure: bool = True) -> None:
+        """Visit all columns of all groups, then learn their distributions.
+
+        Variational sweeps learn the noise, and know their bound, only if they `measure` variances.
+        """
         priors, point, K = self.priors, self.point, self.point.table.shape[1]
         if hold:
             priors.precision[:, 1:] = HELD_PRECISION
+        if self.robust:
+            self._reweigh()
         groups = self.columns.groups
+        self.used = (priors.mean.copy(), priors.precision.copy())
         for g in self.order:
             if self.labels:
                 self._augment()
@@ -102,11 +132,29 @@ class Machine:
                 z = np.empty((self.columns.d, K))
                 z[groups[g]] = self.rng.standard_normal((groups[g].stop - groups[g].start, K))
             point.sweep(groups[g], priors.mean[g], priors.precision[g], priors.noise, z)
-            self._move_intercept()
+            if not self.fixed:
+                self._move_intercept()
         if not self.fixed:
             for g, group in enumerate(groups):
                 self._learn_group(g, group)
-        self._learn_noise()
+        if self.sampled or measure:
+            self._learn_noise()
+
+    def _reweigh(self) -> None:
+        """Weigh rows as Huber's loss does; variational sweeps leave gross errors out.
+
+        With a bounded pull these would still count as noise, and the noise decides which levels
+        and components to believe in. In a sampled sweep a large residual may be the draw's fault.
+        """
+        assert self.given is not None
+        size = np.abs(self.point.residual)
+        scale = MAD * weighted_median(size, self.given)
+        if scale > 0:
+            factor = huber_factor(size / scale, np.inf)
+            if not self.sampled:
+                factor[size > GROSS * scale] = 0.0
+            self.weight = self.point.weight = self.given * factor
+            self.n = float(self.weight.sum())
 
     def _augment(self) -> None:
         """Put z in the place of labels: drawn, or expected."""
@@ -161,7 +209,7 @@ class Machine:
         if not self.labels and not self.fixed:
             shape = NOISE_SHAPE + self.n / 2
             drawn = self.rng.standard_gamma(shape) if self.sampled else shape
-            priors.noise = float(drawn / (NOISE_RATE + expected / 2))
+            priors.noise = min(float(drawn / (NOISE_RATE + expected / 2)), LARGEST_NOISE)
         self.bound = np.nan if self.sampled else self._bound(expected)
 
     def _bound(self, expected: float) -> float:
@@ -185,29 +233,41 @@ class Machine:
         assert self.point.cov is not None
         precision = np.linalg.inv(self.point.cov)
         pull = np.einsum("jab,jb->ja", precision, self.point.table)
-        for g, group in enumerate(self.columns.groups):
-            precision[group] -= np.diag(self.priors.precision[g])
-            pull[group] -= self.priors.precision[g] * self.priors.mean[g]
+        for group, mean, each in zip(self.columns.groups, *self.used, strict=True):
+            precision[group] -= np.diag(each)
+            pull[group] -= each * mean
         return Evidence(precision, pull)
 
 
 def infer(
     machine: Machine,
     explored: int = EXPLORED,
-    refined: int = REFINED,
-    draw: Callable[[int], None] | None = None,
-    draws: int | None = None,
-) -> Iterator[int]:
-    """Sweep, sampled and then variational, and yield the number of each sweep.
+    refined: int | None = None,
+    tol: float = 0.0,
+    between: Callable[[], None] | None = None,
+) -> Iterator[bool]:
+    """Sweep, sampled and then variational, and yield whether that was the last sweep.
 
-    `draw` is called with the number of draws where the sampler has settled.
+    Sweeps end where the bound rises by less than `tol` per row. `between` is called where the
+    sampler has settled.
     """
     for number in range(explored):
         machine.sweep(hold=number < HELD)
-        yield number + 1
-    if draw is not None and draws is not None:
-        draw(draws)
+        yield False
+    if between is not None:
+        between()
     machine.begin_variational()
-    for number in range(refined):
-        machine.sweep()
-        yield explored + number + 1
+    yield from refine(machine, machine.refined if refined is None else refined, tol)
+
+
+def refine(machine: Machine, refined: int, tol: float) -> Iterator[bool]:
+    """Follow the bound, and yield whether that was the last sweep."""
+    before = -np.inf
+    for number in range(1, refined + 1):
+        measure = number % MEASURED == 0 or number == refined
+        machine.sweep(measure=measure)
+        settled = measure and abs(machine.bound - before) < MEASURED * tol * machine.n
+        yield settled or number == refined
+        if settled:
+            return
+        before = machine.bound

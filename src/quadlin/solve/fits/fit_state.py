@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isfinite, sqrt
 
 import numpy as np
 
@@ -22,22 +21,16 @@ from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.lowrank.column_descent import fit_by_columns
 from quadlin.solve.lowrank.few_rows import fit_from_few
 from quadlin.solve.lowrank.levels import settled
-from quadlin.solve.lowrank.penalised import fit_penalised
 from quadlin.solve.lowrank.polish import fit_rows
-from quadlin.solve.lowrank.restarts import products_pay
-from quadlin.solve.lowrank.types import NO_NOISE, Options, Plan, Record, Solution, Status
+from quadlin.solve.lowrank.product_gram import products_pay
+from quadlin.solve.lowrank.types import Options, Plan, Record, Solution, Status
 from quadlin.solve.lowrank.unrestricted import unrestricted_optimum
 from quadlin.solve.lowrank.whitening import Full, Identity, LowRank, Whitener
 from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pairs.pair_terms import Parts
 
-REACH = 0.1, 1.0  # how far beyond the training range features are trusted, in training ranges
-SOLID = 20.0  # rows per parameter from which the larger reach applies
-LINEAR_REACH = 10.0  # of a linear model
-DEVIATIONS = 4.0  # of the target per range that predictions may lie beyond the training range
 LOST = 1e-3  # standard deviations of the target: the largest rounding error of a prediction
 LEAST_PENALTIES = 1e-6, 1e-4, 1e-2  # shares of the weight, tried in turn against rounding
-CLEARLY_MORE = 1.25  # rows per parameter: with as many, errors do not vanish by accident
 
 
 @dataclass(frozen=True)
@@ -92,44 +85,6 @@ class FitState:
 OnState = Callable[[FitState], bool] | None  # called after each step; True stops the fit
 
 
-def trusted_range(
-    features: Moments, linear: bool, rows_per_parameter: float
-) -> tuple[Array, Array] | None:
-    """Return how far features are trusted: some training ranges beyond the training range.
-
-    Squares and products grow without bound, so they are trusted only near the training rows. A
-    linear model grows only as its features do, so these are limited only where a value is almost
-    certainly an error. None for moments of an old file, which lack the range.
-    """
-    low, high = features.low, features.high
-    if low is None or high is None:
-        return None
-    least, most = REACH
-    ranges = LINEAR_REACH if linear else min(max(rows_per_parameter / SOLID, least), most)
-    return low - ranges * (high - low), high + ranges * (high - low)
-
-
-def trusted_predictions(target: Moments) -> tuple[float, float] | None:
-    """Return how far predictions of squares and products are trusted beyond the training targets.
-
-    The heavier the tails of the targets, the further: one range for every four standard deviations
-    in it, so .9 ranges for uniform targets, two for a range of 8 deviations, ten for one of 40.
-    Only predictions that can hardly be true lie beyond. None for moments of an old file.
-    """
-    if target.low is None or target.high is None or not float(target.var[0]) > 0:
-        return None
-    low, high = float(target.low[0]), float(target.high[0])
-    deviations = (high - low) / sqrt(float(target.var[0]))
-    reach = (high - low) * deviations / DEVIATIONS
-    return (low - reach, high + reach) if isfinite(reach) else None
-
-
-def is_exact(state: FitState, options: Options, n_rows: int) -> bool:
-    """Return whether clearly more rows than parameters were fitted without any error."""
-    enough = n_rows > CLEARLY_MORE * state.n_parameters(options)
-    return enough and state.history[-1].loss <= NO_NOISE * float(state.target.var[0])
-
-
 def fit_table(
     rows: Rows,
     plan: Plan,
@@ -150,7 +105,7 @@ def fit_table(
     units, weight = plan.make_units(surveyed.features, surveyed.target), surveyed.features.weight
     start = warm_start(warm, units, plan.options)
     state = _fit_in_units(rows, units, plan, start, on_step, surveyed)
-    for share in LEAST_PENALTIES if plan.options.polish else ():
+    for share in LEAST_PENALTIES if plan.options.solver == "auto" else ():
         if state.status is Status.interrupted or not is_lost_to_rounding(state):
             break
         first, second = plan.options.alpha
@@ -188,16 +143,14 @@ def _fit_in_units(
 
     hook = None if on_step is None else lambda solution: on_step(state(solution, Identity()))
     d, tally, fitted = int(units.scale.shape[0]), surveyed.tally, None
-    low = options.polish and 0 < options.rank < d and units.target.power > 0
+    low = options.solver == "auto" and 0 < options.rank < d and units.target.power > 0
     if start is None and low and min(options.alpha) > 0:
-        fitted = fit_penalised(rows, units, options, tally, seed, hook)
-        if fitted is None:
-            fitted = fit_by_columns(rows, units, options, tally, seed, hook)
+        fitted = fit_by_columns(rows, units, options, tally, seed, hook)
     if start is None and low and fitted is None and not products_pay(tally.effective, d):
         fitted = fit_from_few(rows, units, options, plan.make_units, tally, seed, hook)
     if fitted is not None:
         return state(*fitted)
-    if start is None and options.polish and not low and units.target.power > 0:
+    if start is None and options.solver == "auto" and not low and units.target.power > 0:
         start = unrestricted_optimum(rows, units, options, tally.effective)
     rng, weight = np.random.default_rng(seed), surveyed.features.weight
     return state(*fit_rows(rows, units, options, weight, rng, start, hook, tally.effective))

@@ -22,7 +22,6 @@ from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.fits.missing_values import ENOUGH, complete_rows
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Status
 
@@ -111,9 +110,7 @@ def huber_factor(size: np.ndarray, far: float) -> np.ndarray:
     return np.asarray(BEND / np.clip(size, BEND, far))
 
 
-def robust_law(
-    law: Uncertainty, rows: Rows, weighted: Rows, state: FitState, fill: np.ndarray | None = None
-) -> Uncertainty:
+def robust_law(law: Uncertainty, rows: Rows, weighted: Rows, state: FitState) -> Uncertainty:
     r"""Return the law of a fit by Huber's loss from that of its last reweighted least squares.
 
     .. math:: \mathrm{cov} = K^2\, \frac{\sum \omega \psi^2 / (n - \mathrm{dof})}{(E \psi')^2}
@@ -123,8 +120,7 @@ def robust_law(
     (Huber, 1973), where ψ is r clipped at hσ. The matrix of the given law has the weights of the
     reweighting, on average ω̄ of the given weights; a robust law has both for each direction. The
     noise of an observation is such that ±1.96 of it cover 95% of the residuals that are not gross
-    errors. This holds for heavy tails, too, where the median alone would be too optimistic. With
-    the `fill` of missing values, the residuals are those of complete rows, if there are enough.
+    errors. This holds for heavy tails, too, where the median alone would be too optimistic.
     """
     _, y, given = _gathered(rows)
     r = (y - predictions(rows, state)) / state.units.target.scale
@@ -142,9 +138,6 @@ def robust_law(
     else:
         error = K / share * np.sqrt(float(given @ psi**2) / freedom * mean_weight)
     usual = np.abs(r) <= FAR[-1] * scale
-    if fill is not None:
-        complete = usual & np.concatenate(rows.collect(complete_rows, fill))
-        usual = complete if float(given[complete].sum()) >= ENOUGH else usual
     tail = np.quantile(np.abs(r[usual]), 0.95, weights=given[usual], method="inverted_cdf")
     noise = tail / 1.96 * np.sqrt(n / freedom)
     return replace(law, noise=float(noise), error=float(error), left=freedom)

@@ -37,8 +37,8 @@ them considerably. Learn from more rows.
 def _remedies(status: Status, params: Mapping[str, Any]) -> list[str]:
     """Return what would help, as phrases."""
     if status is Status.diverged:
-        guarded = params.get("step", "guarded") == "guarded"
-        more = "more rows" if guarded else 'step="guarded" or more rows'
+        automatic = params.get("solver", "auto") == "auto"
+        more = "more rows" if automatic else 'solver="auto" or more rows'
         return [f"use {more}, and look for wrong units in X and y"]
     if status is Status.ambiguous:
         starts = ["raise `n_starts`"] if "n_starts" in params else []

@@ -58,14 +58,6 @@ DRAWS = 64  # a standard error from m draws is itself uncertain by 1/√(2m), he
 
 
 @dataclass(frozen=True)
-class Gaps:
-    """Statistics of missing values that were filled with the means of their columns."""
-
-    share: Array  # (d,), of the weight of the fitted rows, by column
-    noise: float  # σ of an observation all of whose features are known
-
-
-@dataclass(frozen=True)
 class Uncertainty:
     r"""The law :math:`N(0, \sigma^2 \sum_i t_i t_i^\top)` of a fitted model's error.
 
@@ -90,17 +82,11 @@ class Uncertainty:
     converged: bool  # whether the draws reached CG_TOL; otherwise spreads are too small
     passes: int  # over the rows
     robust: bool = False  # whether noise may differ between rows; then Σ tᵢtᵢᵀ includes σ²
-    gaps: Gaps | None = None  # of fitted rows with missing values
 
     @property
     def by_columns(self) -> bool:
         """Tell whether the coefficients of different columns are taken as independent."""
         return isinstance(self.spread, ColumnCovariances)
-
-    @property
-    def observation_noise(self) -> float:
-        """Return σ of an observation without missing values."""
-        return self.noise if self.gaps is None else self.gaps.noise
 
     def predict_std(self, block: Block, predictive: bool = False) -> Array:
         """Return the standard error s of f(z), or with `predictive` the spread of y around it.
@@ -109,7 +95,7 @@ class Uncertainty:
         """
         variance = self.error**2 * self.spread.of_predictions(block, self.units)
         if predictive:
-            variance = self.observation_noise**2 + variance
+            variance = self.noise**2 + variance
         return namespace(variance).sqrt(variance)
 
     @unflagged

@@ -235,7 +235,7 @@ class LabelTable:
         root = np.sqrt(self.omega * h)[:, None]
         A = np.concatenate([root * self.columns(fit.basis), root * z[:, None]], axis=1)
         excess = log_likelihood(self.loss, fit.f, self.y) + slope**2 / h / 2
-        gram = TangentGram(fit.basis, A.T @ A, self.options)
+        gram = TangentGram(fit.basis, A.T @ A, self.options, float(self.omega @ h))
         return gram, float(self.omega @ h), float(self.omega @ excess)
 
     def evidence(self, fit: TableFit, alpha: Alpha) -> float:

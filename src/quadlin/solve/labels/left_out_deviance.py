@@ -74,7 +74,7 @@ def linear_model(
     """Return the linear model of the rank of U around a fit: products of columns, or of rows."""
     (d, k), xp = U.shape, namespace(U)
     if k == d and d * (d + 3) // 2 > min(n_rows, EXACT_COLUMNS):
-        return product_kernel(working.rows, working.units, n_rows, working.weight)[0]
+        return product_kernel(working.rows, working.units, working.weight)
     U = U if 0 < k < d else xp.eye(d, k, dtype=U.dtype, device=U.device)
     return tangent_gram(working.rows, working.units, options, U)
 

@@ -44,8 +44,8 @@ def goes_by_columns(rows: Rows, units: Units, options: Options, tally: Tally) ->
     source, d = rows.engine.source, int(units.scale.shape[0])
     if not isinstance(source, MemorySource) or not issparse(source.X) or d <= NARROW:
         return False
-    plain = options.fit_linear and options.fit_intercept and options.polish
-    plain = plain and options.loss == "squared" and options.whiten in ("auto", "none")
+    plain = options.fit_linear and options.fit_intercept and options.solver == "auto"
+    plain = plain and options.loss == "squared"
     few = tally.counting < ROWS_PER_PARAMETER * options.dof(d, options.rank)
     few = few or (options.rank == 0 and options.alpha[0] >= FIRM * tally.weight)
     low = options.rank <= MOST_WIDTH and min(options.alpha) > 0 and units.target.power > 0

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import lru_cache
 from math import inf, log, pi
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
@@ -162,6 +162,14 @@ class ColumnGram:
         )
 
 
+class KernelRows(NamedTuple):
+    """The rows of a kernel in memory."""
+
+    Z: np.ndarray  # (n, d), z/ρ
+    root: np.ndarray  # (n,), √ω
+    mean: float  # of y
+
+
 @dataclass(frozen=True)
 class RowKernel:
     """Computed from products of rows, ΦR⁻¹Φᵀ = Σ_g K_g/α_g: n×n, for fewer rows than parameters."""
@@ -172,6 +180,7 @@ class RowKernel:
     weight: float
     sizes: Sequence[int]
     noise: float | None = None  # σ², if it is known
+    table: KernelRows | None = None  # from which the kernels were computed
 
     @property
     def lowest(self) -> float:

@@ -23,7 +23,15 @@ from quadlin.solve.lowrank.polish import OnStep, polish
 from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Options, Problem, Solution, Status
-from quadlin.solve.lowrank.whitening import Covariance, Full, Whitener, sharpened, whitener
+from quadlin.solve.lowrank.whitening import (
+    Covariance,
+    Full,
+    Whitener,
+    covariance,
+    full_whitener,
+    sharpened,
+    whitener,
+)
 
 ROWS_PER_PARAMETER = 3  # of the first sample
 GROWTH = 8  # from one sample to the next
@@ -138,9 +146,10 @@ def sharp_whitener(
 ) -> Whitener:
     """Return a whitener for more rows: that of a sample, unless it is a d×d matrix."""
     if isinstance(white, Full):
-        args = (problem.rows, problem.units, "full", ridge, problem.rng, sigma)
-        white = whitener(*args)
-    return sharpened(white) if isinstance(white, Full) else white
+        if sigma is None:
+            sigma = problem.rows.reduce(covariance, problem.units)
+        return sharpened(full_whitener(problem.units, ridge, sigma))
+    return white
 
 
 def _is_clear(solution: Solution, white: Whitener, options: Options, error: float) -> bool:

@@ -35,7 +35,7 @@ def moment_sequence(problem: Problem, warm: Model | None = None) -> Method:
     Passes: 6 for the first step, then 2 each. Memory: O(kd) and a block.
     """
     units, options = problem.units, problem.options
-    step = guarded_step if options.step == "guarded" else plain_step
+    step = guarded_step if options.solver != "paper" else plain_step
     constant = constant_model(units, options.rank)
     parts = (options.fit_linear, options.fit_intercept)
     state = State(tied(constant, units, *parts), units.target.power)
@@ -46,7 +46,7 @@ def moment_sequence(problem: Problem, warm: Model | None = None) -> Method:
             yield Iterate(state.model, state.loss)
     while True:
         state = step(problem, state)
-        if state.done is None or options.step == "plain":
+        if state.done is None or options.solver == "paper":
             yield Iterate(state.model, state.loss, state.done)
         if state.done is not None:
             return state.done
@@ -58,7 +58,7 @@ def evaluated(problem: Problem, model: Model, previous: Model | None = None) -> 
     model = tied(model, problem.units, options.fit_linear, options.fit_intercept)
     # The guarded step needs P2 only if some diagonal is not modelled.
     free = problem.units.free
-    squares = options.step == "plain" or bool(namespace(free).any(free == 0))
+    squares = options.solver == "paper" or bool(namespace(free).any(free == 0))
     sums = problem.sums(model, squares=squares)
     return State(model, sums.loss / sums.weight, sums, previous)
 

@@ -1,7 +1,7 @@
 """The fit: a start, Gauss–Newton steps to the optimum, and an escape if they get stuck.
 
-With few features the start is the best of many optima (`restarts`), otherwise one of annealed rank;
-with few rows, a start by reweighted least squares (`reweighted`) competes with it.
+With few features the start is the best of several optima (`product_gram`), otherwise one of
+annealed rank; with few rows, a start by reweighted least squares (`reweighted`) competes with it.
 """
 
 from collections.abc import Callable, Generator
@@ -17,7 +17,6 @@ from quadlin.core.units import Units
 from quadlin.solve.lowrank import moment_estimates as mes
 from quadlin.solve.lowrank import step_length
 from quadlin.solve.lowrank.driver import Iterate, Method, follow
-from quadlin.solve.lowrank.exact import covariance_among, products_of
 from quadlin.solve.lowrank.gauss_newton import (
     LOOSE_TOL,
     Ends,
@@ -29,7 +28,7 @@ from quadlin.solve.lowrank.gauss_newton import (
     smallest_loss,
 )
 from quadlin.solve.lowrank.moment_sequence import moment_sequence
-from quadlin.solve.lowrank.restarts import FEW, best_start
+from quadlin.solve.lowrank.product_gram import FEW, ProductGram, product_gram
 from quadlin.solve.lowrank.reweighted import reweighted_start
 from quadlin.solve.lowrank.tangent import mean_of_quadratic
 from quadlin.solve.lowrank.types import Options, Problem, Solution, Status
@@ -188,22 +187,12 @@ def left_wrong_optimum(
     return p, status
 
 
-def descended(problem: Problem, white: Whitener, start: Model) -> Method:
-    """Descend to the optimum near a start, without a search for others."""
-    task = precise(problem, white)
-    budget = problem.rows.counter.count + PASSES_PER_STEP * problem.options.max_iter
-    p = task.point_of(start)
-    yield iterate(p)
-    _, status, _ = yield from refined(task, p, budget)
-    return status
-
-
 def polish(
     problem: Problem,
     white: Whitener,
     warm: Model | None = None,
     near: bool = False,
-    gram: np.ndarray | None = None,
+    gram: ProductGram | None = None,
 ) -> Method:
     """Fit from scratch, or from the model `warm`: start, anneal, refine, and escape if stuck.
 
@@ -226,7 +215,8 @@ def polish(
         warm, p, near = None, None, False  # the sample was misleading
     from_scratch = p is None
     if p is None and few_features:
-        p = task.point_of(best_start(task.problem, gram))
+        gram = product_gram(rows, units, options) if gram is None else gram
+        p = task.point_of(gram.model(gram.best(rank, options.alpha), options.alpha))
     elif p is None:
         p = annealed(task, spectral_start(task, min(d, rank + EXTRA_RANK)), rank)
     yield iterate(p)
@@ -262,14 +252,14 @@ def fit_rows(
     """
     error = options.dof(units.scale.shape[0], options.rank) / effective
     problem = Problem(rows, units, options, rng, error=error)
-    if not options.polish:
+    if options.solver != "auto":
         method = moment_sequence(problem, warm)
-        return follow(problem, method, on_step, options.step == "plain"), Identity()
+        return follow(problem, method, on_step, options.solver == "paper"), Identity()
     gram = sigma = None
-    d, fitted = units.scale.shape[0], options.fit_linear and options.fit_intercept
-    if warm is None and 0 < options.rank < d <= FEW and fitted and units.target.power > 0:
-        gram = products_of(rows, units)
-        sigma = covariance_among(gram, units)
+    few_features = 0 < options.rank < units.scale.shape[0] <= FEW
+    if warm is None and few_features and units.target.power > 0:
+        gram = product_gram(rows, units, options)
+        sigma = gram.full.covariance(units)
     white = whitener(rows, units, options.whiten, options.alpha[0] / weight, rng, sigma)
     solution = follow(problem, polish(problem, white, warm, gram=gram), on_step)
     return solution, sharpened(white) if isinstance(white, Full) else white

@@ -5,24 +5,40 @@ contains M, so on it the model is linear in its parameters. With k = 0 it is rid
 and with k = d ridge regression on all products of two features.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 
 import numpy as np
+from scipy.linalg import cho_solve
 
-from quadlin.core.arrays import Array, is_numpy, moved, namespace, to_numpy
+from quadlin.core.arrays import Array, is_numpy, lead, moved, namespace, solved, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, folded
-from quadlin.core.model import Model
+from quadlin.core.model import Model, tied
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.evidence import ColumnGram, RowKernel
-from quadlin.solve.lowrank.exact import EXACT_ENTRIES, Alpha, Exact, dense
+from quadlin.solve.lowrank.evidence import (
+    ColumnGram,
+    KernelRows,
+    RowKernel,
+    factored,
+    with_ridge,
+)
+from quadlin.solve.lowrank.exact import (
+    EXACT_COLUMNS,
+    EXACT_ENTRIES,
+    EXACT_FEATURES,
+    EXACT_ROWS,
+    Alpha,
+    dense,
+)
 from quadlin.solve.lowrank.types import Options
 from quadlin.solve.lowrank.whitening import Covariance
 
 MARGIN = 2.0  # of log evidence, to accept a quadratic part: noise reaches it in one of 20 tables
+ROUNDING = 1e-12  # of the largest eigenvalue of a Gram matrix: smaller ones count as zero
 CACHED_ENTRIES = 1 << 18  # of columns at a time: more would not stay in the cache
 
 
@@ -50,6 +66,16 @@ class Basis:
         """Return the number of directions."""
         d, k = self.W.shape[0], self.rank
         return int(d * k - k * (k - 1) // 2)
+
+    def matrix(self, theta: np.ndarray) -> np.ndarray:
+        """Return the sum of the directions with coefficients θ (size,)."""
+        W = to_numpy(self.W)
+        C, stop = np.zeros_like(W), 0
+        for a in range(self.rank):
+            stop, start = stop + len(W) - a, stop
+            C[a, a:] = theta[start:stop] / sqrt(2)
+            C[a, a] *= sqrt(2) / 2
+        return np.asarray(W @ (C + C.T) @ W.T)
 
     def quadratic(self, Z: Array, fixed: Array) -> Array:
         """Return zᵀBz, (n, size), for every direction B; squares are left out if `fixed`."""
@@ -149,11 +175,12 @@ def columns(chunk: Chunk, units: Units, options: Options, basis: Basis) -> Array
     return xp.concat([*parts, quadratic, y[:, None]], axis=1)
 
 
-def rotated(A: Array, everywhere: Array) -> Array:
+def rotated(A: Array, everywhere: Array, shifted: bool = True) -> Array:
     """Return the rows a + a₀ in rotated coordinates, whose first axis is that of a₀.
 
     For features far from zero, a₀ is so large that rounding hides the rest in a sum of products. In
     these coordinates that happens only in one of them. The ridge is the same in all coordinates.
+    Unless `shifted`, return the rows a: coefficients in these coordinates, rotated back.
     """
     xp = namespace(A)
     size = float(xp.linalg.vector_norm(everywhere))
@@ -163,7 +190,22 @@ def rotated(A: Array, everywhere: Array) -> Array:
     sign = 1.0 if float(everywhere[0]) >= 0 else -1.0
     mirror = everywhere / size + xp.where(first, sign, 0.0)  # Householder: a₀ becomes −sign|a₀|e₁
     mirror = mirror / xp.linalg.vector_norm(mirror)
-    return A - 2 * (A @ mirror)[:, None] * mirror - xp.where(first, sign * size, 0.0)
+    A = A - 2 * (A @ mirror)[:, None] * mirror
+    return A - xp.where(first, sign * size, 0.0) if shifted else A
+
+
+def least_squares(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return the smallest solution of A θ = b, and whether all columns that vary determine it.
+
+    In units in which the diagonal of A is 1, eigenvalues that are only rounding count as zero.
+    """
+    diagonal = np.diag(A)
+    unit = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    values, V = np.linalg.eigh(unit[:, None] * A * unit) if len(A) else (np.zeros(0), A)
+    kept = values > ROUNDING * values.max(initial=0.0)
+    V = V[:, kept]
+    theta = unit * (V @ ((V.T @ (unit * b)) / values[kept]))
+    return theta, int(kept.sum()) == np.count_nonzero(diagonal)
 
 
 @dataclass(frozen=True)
@@ -173,6 +215,7 @@ class TangentGram:
     basis: Basis
     products: np.ndarray  # (p + 2, p + 2), or (p + 1, p + 1) without an intercept
     options: Options
+    weight: float  # Σω
 
     @property
     def groups(self) -> list[tuple[int, float]]:
@@ -189,20 +232,73 @@ class TangentGram:
         first = np.zeros(int(self.options.fit_intercept))
         return np.append(first, np.repeat(alpha, [size for size, _ in self.groups]) * self.unit)
 
-    def of_products(self, units: Units) -> Array:
-        """Return the products of (1, z, z_i z_j for i ≤ j, y), without z_i z_j for rank 0."""
-        rho = to_numpy(units.penalty_scale).astype(np.float64)
-        i, j = np.triu_indices(len(rho)) if self.basis.rank else (np.zeros(0, np.int64),) * 2
-        pairs = rho[i] * rho[j] * np.where(i == j, 1.0, sqrt(0.5))
-        scale = np.concatenate([[1.0], rho, pairs, [1.0]])
-        return moved(scale[:, None] * self.products * scale, units.scale)
-
-    def covariance(self, units: Units) -> Covariance:
-        """Return Σω z zᵀ of the features, if nothing is tied and there is an intercept."""
+    def covariance(self, units: Units) -> Covariance | None:
+        """Return Σω z zᵀ of the features; None if parts are tied, since the sums then differ."""
+        if not (self.options.fit_linear and self.options.fit_intercept):
+            return None
         d, rho = self.basis.W.shape[0], to_numpy(units.penalty_scale).astype(np.float64)
         G = rho[:, None] * self.products[1 : d + 1, 1 : d + 1] * rho
         moments = namespace(units.scale).astype(moved(G, units.scale), units.scale.dtype)
         return Covariance(float(self.products[0, 0]), moments)
+
+    def everywhere(self, units: Units) -> np.ndarray | None:
+        """Return what the directions have in every row without an intercept; None with one."""
+        if self.options.fit_intercept:
+            return None
+        zero = to_numpy(units.nu / units.penalty_scale).astype(np.float64)
+        at_zero = self.basis.quadratic(moved(zero, units.scale)[None, :], units.free == 0)
+        return np.asarray((-1 if self.options.fit_linear else 1) * to_numpy(at_zero)[0, :])
+
+    def matrix(self, theta: np.ndarray, units: Units) -> np.ndarray:
+        """Return the M of the coefficients of the directions."""
+        everywhere = self.everywhere(units)
+        if everywhere is not None and len(theta):
+            theta = rotated(theta[None, :], everywhere, shifted=False)[0]
+        return self.basis.matrix(theta)
+
+    def model(self, units: Units, alpha: Alpha) -> Model | None:
+        """Return the optimum of rank 0 or d; None if the rows do not determine M."""
+        gram, ridge = self.centred(1.0), self.penalty(alpha)[int(self.options.fit_intercept) :]
+        A = with_ridge(gram.products, ridge)
+        L = factored(A) if ridge.min(initial=1.0) > 0 else None
+        if L is not None:
+            theta = np.asarray(cho_solve((L, True), gram.right, check_finite=False))
+            return self.model_of(theta, self.basis.rank, units)
+        theta, determined = least_squares(A, gram.right)
+        if self.basis.rank and not determined:
+            return None
+        return self.model_of(theta, self.basis.rank, units)
+
+    def model_of(self, theta: np.ndarray, rank: int, units: Units) -> Model:
+        """Return the model of coefficients, with M truncated to a rank.
+
+        Parts that are not fitted are tied to M, in float64: with means far from zero, float32 would
+        be too inexact.
+        """
+        options, d = self.options, self.basis.W.shape[0]
+        rho, free = (to_numpy(a).astype(np.float64) for a in (units.penalty_scale, units.free))
+        size, w, c = d * options.fit_linear, np.zeros(d), 0.0
+        if options.fit_intercept:
+            c = float(self.products[0, -1] - self.products[0, 1:-1] @ theta)
+            c /= float(self.products[0, 0])
+        if size:
+            w = theta[:size]
+            if not options.fit_intercept:
+                zero = to_numpy(units.nu).astype(np.float64) / rho
+                w = rotated(w[None, :], zero, shifted=False)[0]
+            w = w / rho
+        M = self.matrix(theta[size:], units) / np.outer(rho, rho)
+        s, U = lead(M, rank, options.psd)
+        xp, like = namespace(units.scale), units.scale
+        plain = options.fit_linear and options.fit_intercept
+
+        def array(a: np.ndarray) -> Array:
+            dtype = like.dtype if plain else xp.float64
+            return xp.asarray(a, dtype=dtype, device=like.device)
+
+        c += float((U * U @ s) @ free)
+        model = Model(array(U), array(s), array(w), c, array(free))
+        return tied(model, units, options.fit_linear, options.fit_intercept)
 
     def centred(self, weight: float) -> ColumnGram:
         """Return what the evidence needs, with the intercept eliminated."""
@@ -247,18 +343,84 @@ def tangent_gram(rows: Rows, units: Units, options: Options, U: Array) -> Tangen
     """Return the linear model on the tangent space at the span of U: one pass, O(p²) memory."""
     basis = Basis.at(U, units)
     G = to_numpy(rows.reduce(products, units, options, basis).gram)
-    return TangentGram(basis, G if options.fit_intercept else G[1:, 1:], options)
+    return TangentGram(basis, G if options.fit_intercept else G[1:, 1:], options, float(G[0, 0]))
 
 
-def product_kernel(
-    rows: Rows, units: Units, n_rows: int, weight: float, linear: bool = False
-) -> tuple[RowKernel, Array]:
-    """Return the model of all products, or the `linear` one, from products of rows; and the rows.
+def product_kernel(rows: Rows, units: Units, weight: float, linear: bool = False) -> RowKernel:
+    r"""Return the model of all products, or the `linear` one, from products of rows.
 
-    One pass, O(n²) memory.
+    The ridge α₁|w|² + 2α₂|M|² has the kernel :math:`z^\top z'/\alpha_1 + (z^\top z')^2/2\alpha_2`
+    of features z/ρ, without the squares of those without a diagonal. One pass, O(n²) memory.
     """
-    exact, d = Exact(rows, units, n_rows, linear), units.scale.shape[0]
-    y = to_numpy(exact.root * (exact.y - exact.share @ exact.y))
-    parts = [(exact.L, d)] if linear else [(exact.L, d), (exact.Q, d * (d + 1) // 2)]
-    kernels, sizes = [to_numpy(K) for K, _ in parts], [size for _, size in parts]
-    return RowKernel(kernels, y, to_numpy(exact.share), max(weight - 1, 1.0), sizes), exact.Z
+    d, chunks = units.scale.shape[0], rows.collect(Chunk.counting)
+    xp, rho = namespace(units.scale), units.penalty_scale
+    Z = xp.concat([dense(c, units) for c in chunks]) / xp.astype(rho, xp.float64)
+    y = np.concatenate([to_numpy(units.standardised_target(c.y)) for c in chunks])
+    omega = np.concatenate([to_numpy(c.weights) for c in chunks]).astype(np.float64)
+    root, share = np.sqrt(omega), omega / omega.sum()
+    L = Z @ Z.T
+    kernels, sizes = [L], [d]
+    if not linear:
+        Q = L * L
+        fixed = units.free == 0
+        if bool(xp.any(fixed)):
+            squares = Z * Z * xp.astype(fixed, xp.float64)
+            Q -= squares @ squares.T
+        Q /= 2
+        kernels, sizes = [L, Q], [d, d * (d + 1) // 2]
+    centred = [_centred(to_numpy(K), root, share) for K in kernels]
+    table = KernelRows(to_numpy(Z), root, float(share @ y))
+    y = root * (y - table.mean)
+    return RowKernel(centred, y, share, max(weight - 1, 1.0), sizes, table=table)
+
+
+def _centred(K: np.ndarray, root: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Return √ω (I − 1ω̄ᵀ) K (I − ω̄1ᵀ) √ω, in place: the intercept is not penalised."""
+    mean = K @ share
+    K -= mean[:, None]
+    K -= mean[None, :]
+    K += share @ mean
+    if np.any(root != 1):
+        K *= root[:, None]
+        K *= root[None, :]
+    return K
+
+
+def kernel_model(kernel: RowKernel, units: Units, alpha: Alpha) -> Model:
+    """Return the optimum of rank 0 or d from the products of rows."""
+    assert kernel.table is not None
+    (Z, root, mean), share = kernel.table, kernel.shares
+    a = root * solved(kernel.summed(alpha) + np.eye(len(root)), kernel.y[:, None])[:, 0]
+    a -= share * a.sum()
+    rho, free = (to_numpy(v).astype(np.float64) for v in (units.penalty_scale, units.free))
+    w = Z.T @ a / alpha[0]
+    f, s, U = Z @ w, np.zeros(0), np.zeros((len(w), 0))
+    if len(kernel.kernels) > 1:
+        M = (Z * a[:, None]).T @ Z / (2 * alpha[1])
+        M -= np.diag((1 - free) * np.diag(M))
+        f += np.sum((Z @ M) * Z, axis=1)
+        s, U = lead(M / np.outer(rho, rho), len(w))
+    c = mean - float(share @ f) + float((U * U @ s) @ free)
+    U, s, w = (units.array(v) for v in (U, s, w / rho))
+    return Model(U, s, w, c, units.free)
+
+
+def linear_solver(
+    rows: Rows, units: Units, options: Options, n_rows: int, weight: float, linear: bool
+) -> Callable[[Alpha], Model | None] | None:
+    """Return the optimum of rank 0, if `linear`, or rank d, as a function of the penalties.
+
+    From the smaller of two matrices: one pass. None if both are too large.
+    """
+    d = int(units.scale.shape[0])
+    columns = d if linear else d + d * (d + 1) // 2
+    if not options.plain or not (linear or d <= EXACT_FEATURES):
+        return None
+    if columns <= min(n_rows, EXACT_COLUMNS):
+        like = units.scale
+        identity = namespace(like).eye(d, dtype=like.dtype, device=like.device)
+        gram = tangent_gram(rows, units, options, identity[:, : 0 if linear else d])
+        return partial(gram.model, units)
+    if n_rows <= EXACT_ROWS and n_rows * d <= EXACT_ENTRIES:
+        return partial(kernel_model, product_kernel(rows, units, weight, linear), units)
+    return None

@@ -36,7 +36,7 @@ class Status(Enum):
     )
     diverged = (
         "The steps diverged, and the best model so far was kept. Use "
-        'step="guarded" or more rows, and look for wrong units in X and y.'
+        'solver="auto" or more rows, and look for wrong units in X and y.'
     )
     too_few_rows = (
         "There are fewer rows than the model has parameters, so it may fit "
@@ -97,20 +97,24 @@ class Options:
     """What the user chose."""
 
     rank: int
-    step: str = "guarded"  # or "plain", the paper's
     fit_linear: bool = True
     fit_intercept: bool = True
     psd: bool = False
     max_iter: int = 50
     tol: float = 1e-6
-    polish: bool = True
-    whiten: str = "auto"  # or "full", "lowrank", "none"
+    solver: str = "auto"  # or "moments", or "paper", whose steps have their full length
+    whiten: bool = True  # whether correlated features are decorrelated
     alpha: tuple[float, float] = (0.0, 0.0)  # ridge on w and on M
     loss: str = "squared"  # or "logistic", of labels 0 and 1, or "poisson", of counts
 
     def dof(self, d: int, rank: int) -> int:
         """Return the number of parameters of a model of some rank of d features."""
         return degrees_of_freedom(d, rank, linear=self.fit_linear, intercept=self.fit_intercept)
+
+    @property
+    def plain(self) -> bool:
+        """Return whether all parts are fitted, and M may have either sign."""
+        return self.fit_linear and self.fit_intercept and not self.psd
 
     @property
     def levels_are_ambiguous(self) -> bool:

@@ -5,17 +5,13 @@ parameters take one pass, and give the optimum whichever parts are fitted and ho
 features are correlated.
 """
 
-from dataclasses import replace
-
-import numpy as np
-
-from quadlin.core.arrays import to_numpy
-from quadlin.core.model import Model, constant_model
+from quadlin.core.arrays import namespace
+from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_FEATURES, Exact, products_of
-from quadlin.solve.lowrank.landscape import Landscape, linear_parts, pseudo_inverse
-from quadlin.solve.lowrank.restarts import GRAM_WORK
+from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_FEATURES
+from quadlin.solve.lowrank.product_gram import GRAM_WORK
+from quadlin.solve.lowrank.tangent_gram import tangent_gram
 from quadlin.solve.lowrank.types import Options
 
 
@@ -33,21 +29,11 @@ def unrestricted_optimum(rows: Rows, units: Units, options: Options, n_rows: flo
         dense = entries is None or 2 * entries >= n_rows * d  # for sparse rows, passes cost less
         if d > EXACT_FEATURES or not (dense or n_rows * d**2 <= GRAM_WORK):
             return None
-        gram = to_numpy(Exact(rows, units, EXACT_COLUMNS, linear=True).gram)
-        return linear_optimum(gram, units, options)
-    small = products <= EXACT_COLUMNS and n_rows * products**2 <= GRAM_WORK
-    if options.rank < d or options.psd or not small:
-        return None
-    landscape = Landscape(products_of(rows, units), units, options)
-    return landscape.unrestricted(units) if landscape.determined else None
-
-
-def linear_optimum(gram: np.ndarray, units: Units, options: Options) -> Model:
-    """Return the best linear model from the products of (1, z, y)."""
-    nu, rho = (to_numpy(a).astype(np.float64) for a in (units.nu, units.penalty_scale))
-    none, d = np.zeros(0, dtype=np.int64), len(nu)
-    _, span = linear_parts(nu, none, none, np.zeros(0), options.fit_linear, options.fit_intercept)
-    ridge = np.append(0.0, options.alpha[0] * rho**2)
-    G = (gram[: d + 1, : d + 1] + np.diag(ridge)) / gram[0, 0]
-    best = span @ (pseudo_inverse(span.T @ G @ span) @ (span.T @ gram[: d + 1, -1] / gram[0, 0]))
-    return replace(constant_model(units, 0, float(best[0])), w=units.array(best[1:]))
+    else:
+        small = products <= EXACT_COLUMNS and n_rows * products**2 <= GRAM_WORK
+        if options.rank < d or options.psd or not small:
+            return None
+    identity = namespace(units.scale).eye(d, dtype=units.scale.dtype, device=units.scale.device)
+    return tangent_gram(rows, units, options, identity[:, : options.rank]).model(
+        units, options.alpha
+    )

@@ -132,29 +132,26 @@ def covariance_products(chunk: Chunk, units: Units, Q: Array) -> Covariance:
 def whitener(
     rows: Rows,
     units: Units,
-    mode: str,
+    whiten: bool,
     ridge: float,
     rng: np.random.Generator,
     sigma: Covariance | None = None,
 ) -> Whitener:
     """Return the whitener for these rows with a ridge on Σ.
 
-    "auto" measures the energy ‖Σ − I‖²_F/d by random probes in one pass. Compared
+    It measures the energy ‖Σ − I‖²_F/d by random probes in one pass. Compared
     with (d−1)/n, its value for independent features, it shows whether there is anything to whiten.
-    No pass is needed if `sigma`, Σω z zᵀ, is given (and `mode` is not "lowrank").
+    No pass is needed if `sigma`, Σω z zᵀ, is given.
     """
     none = Identity((1 + ridge) ** -0.5)
-    d = units.scale.shape[0]
-    if mode == "auto":
-        energy, independent = correlation_energy(rows, units, rng, sigma)
-        if not (energy >= ENERGY_RATIO * independent and energy - independent >= ENERGY_EXCESS):
-            return none
-        mode = "full" if d <= FULL_LIMIT else "lowrank"
-    if mode == "full":
-        return _full(units, ridge, rows.reduce(covariance, units) if sigma is None else sigma)
-    if mode == "lowrank":
-        return _low_rank(rows, units, ridge, rng)
-    return none
+    if not whiten:
+        return none
+    energy, independent = correlation_energy(rows, units, rng, sigma)
+    if not (energy >= ENERGY_RATIO * independent and energy - independent >= ENERGY_EXCESS):
+        return none
+    if units.scale.shape[0] > FULL_LIMIT:
+        return estimate_low_rank(rows, units, ridge, rng)
+    return full_whitener(units, ridge, rows.reduce(covariance, units) if sigma is None else sigma)
 
 
 def correlation_energy(
@@ -187,7 +184,8 @@ def off_diagonal_energy(total: Covariance, variances: Array, Q: Array) -> tuple[
     return energy, (d_eff - 1) / total.weight
 
 
-def _full(units: Units, ridge: float, total: Covariance) -> Full:
+def full_whitener(units: Units, ridge: float, total: Covariance) -> Full:
+    """Return the whitener for all of Σ, a d×d matrix, shrunk."""
     xp = namespace(units.scale)
     heavier = diagonal(ridge * (units.penalty_scale**2 - 1))  # beyond the common ridge
     values, V = xp.linalg.eigh(total.action / total.weight + heavier)
@@ -210,7 +208,8 @@ def sharpened(white: Full) -> Full:
     return replace(white, size=sharp)
 
 
-def _low_rank(rows: Rows, units: Units, ridge: float, rng: np.random.Generator) -> LowRank:
+def estimate_low_rank(rows: Rows, units: Units, ridge: float, rng: np.random.Generator) -> LowRank:
+    """Return the whitener for the leading directions of Σ, in a few passes."""
     d = units.scale.shape[0]
     rank = min(d, LOWRANK, max(8, LOWRANK_ELEMENTS // d))
 

@@ -13,11 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quadlin.solve.pairs.pivots import explained_by_pivots
-
 SMALLEST = 1e-10  # of the target's power: a smaller residual is rounding
 KEPT_ROOTS = 64  # a step needs that of the same columns several times
-MANY = 200  # columns of a group; with more, eigenvectors take long
 COLLINEAR = 1e-7  # of a column's own power: if less remains, others explain it
 
 
@@ -258,8 +255,6 @@ class Stepwise:
         """Return what groups of the same size explain of the response, and their ranks."""
         size = np.sqrt(np.maximum(np.diag(self.gram)[columns], 1e-300))
         rest, cross = rest / (size[:, :, None] * size[:, None, :]), cross / size
-        if columns.shape[1] > MANY:
-            return explained_by_pivots(rest, cross, COLLINEAR)
         values, vectors = np.linalg.eigh(rest)
         independent = values > COLLINEAR
         along = np.einsum("...ij,...i->...j", vectors, cross)

@@ -65,6 +65,7 @@ class PairFit:
     errors: "RobustErrors"  # as if the pairs had been given
     columns: RegressionColumns
     beta: np.ndarray  # of all columns: 1, features, tangent, products
+    onto: np.ndarray  # (base, m), the projection of the products onto the base
     inverse: np.ndarray  # (m, m), of the Gram matrix of the products, all else projected out
     noise: float  # the variance of the noise of a row of weight 1
     left: float  # rows beyond the parameters
@@ -137,10 +138,12 @@ def scores(
     columns: RegressionColumns,
     fit: Coefficients,
     look: bool,
+    contrast: np.ndarray | None = None,
 ) -> Scores:
     """Sum over one chunk, with the leverages of its rows without products.
 
-    Moments with all products are summed only if `look`; otherwise only errors are.
+    Moments with all products are summed only if `look`; otherwise only errors are. They are those
+    of the rows of `contrast` times the coefficients, if it is given.
     """
 
     def of(piece: DenseRows) -> Scores:
@@ -148,6 +151,8 @@ def scores(
         # Of a fit without the row, or without one of the observations that it stands for.
         one = namespace(r).clip(piece.omega, max=1.0) * leverage
         left_out = r / (1 - namespace(r).clip(one, max=1 - 1e-9))
+        if contrast is not None:
+            influence = influence @ namespace(r).asarray(contrast.T, device=r.device)
         squared, omega = influence**2, piece.omega
         spread, squares = (omega * left_out**2) @ squared, omega @ squared
         return Scores(*piece.moments(r, look), spread, squares, omega @ squared**2)

@@ -18,7 +18,6 @@ from quadlin.solve.pairs.pair_sums import RegressionColumns
 from quadlin.solve.pairs.pair_terms import PairTerms, less_pairs, with_arrays
 
 STEPS, TOL = 20, 1e-9  # of the joint fit; the relative change of the objective that ends it
-CHOICES = 4  # of pairs with L, each after a joint fit
 
 
 @dataclass(frozen=True)
@@ -159,20 +158,16 @@ def _tries(
     yield finished(solution).model
 
 
-def settled(
-    search: PairSearch, options: Options, seed: int, most: int | None, few: bool = False
+def choose_with_low_rank(
+    search: PairSearch, options: Options, seed: int, most: int | None
 ) -> Joint:
-    """Choose pairs and fit them jointly with L, alternately, until the choice stays the same.
-
-    With `few` the search ends early if pairs are many, or leave something of low rank.
-    """
-    joint = Joint(search, search.run(most, few))
-    for _ in range(CHOICES if joint.terms.pairs else 0):
-        before, search = joint.terms.pairs, joint.search
-        joint = joined(joint, options, seed)
-        if joint.search is search:  # nothing moved
-            return joint
-        joint = Joint(joint.search, joint.search.run(most))  # other pairs may suit a better L
-        if joint.terms.pairs == before:
-            return joint
-    return joined(joint, options, seed) if joint.terms.pairs else joint
+    """Choose pairs, fit them jointly with L, and choose again, since others may suit a better L."""
+    joint = Joint(search, search.run(most))
+    if not joint.terms.pairs:
+        return joint
+    moved = joined(joint, options, seed)
+    if moved.search is search:
+        return joint
+    again = Joint(moved.search, moved.search.run(most))
+    same = again.terms.pairs in (frozenset(), joint.terms.pairs)
+    return again if same else joined(again, options, seed)

@@ -24,10 +24,9 @@ from quadlin.solve.pairs.pair_sums import (
 
 MOST_FEATURES = 3000  # three d×d matrices are kept
 MOST_TANGENT = 1500  # columns of L's tangent space that are projected out
-MAIN_EFFECT = 4.0  # t² of a feature's own term, for a hierarchy
 JITTER = 1e-11  # of a column's power: columns that others explain are practically left out
+NEW = 1e-6  # of the largest variance: the least that a direction must have
 UNSEEN = 1e-10  # of the largest eigenvalue: directions in which the rows do not vary
-HIERARCHIES = {"weak": np.logical_or, "strong": np.logical_and}
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,17 @@ def inverse_of(gram: np.ndarray) -> np.ndarray:
     determined = values > UNSEEN * values.max(initial=0.0)
     W = V[:, determined] / np.sqrt(values[determined])
     return np.asarray(W @ W.T)
+
+
+def uncorrelated(second: np.ndarray, least: float = NEW) -> np.ndarray:
+    """Return W (d, q) such that the columns of ZW are uncorrelated and of variance 1.
+
+    Directions with less than the share `least` of the largest variance are left out.
+    """
+    values, V = np.linalg.eigh(second)
+    determined = values > least * values.max(initial=0.0)
+    whitener: np.ndarray = V[:, determined] / np.sqrt(values[determined])
+    return whitener
 
 
 @dataclass(frozen=True)
@@ -260,16 +270,6 @@ class PairRegression:
     def projected_base(self) -> Projected:
         """Return the response, with everything except products projected out of it."""
         return self.projected(self.columns.i, self.columns.j)
-
-    def main_effects(self, hierarchy: str, noise: float | None) -> np.ndarray:
-        """Return which pairs have one or both features with a main effect."""
-        projected = self.projected_base()
-        linear = slice(1, self.d + 1)
-        noise = noise or self.base_loss / self.freedom
-        t2 = (self.penalty.w + projected.onto[linear, -1]) ** 2 / np.diag(projected.inverse)[linear]
-        main = t2 > MAIN_EFFECT * noise
-        allowed: np.ndarray = HIERARCHIES[hierarchy].outer(main, main)
-        return allowed
 
     def _fitted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return w of the features of the search, and L if it may move."""

@@ -3,20 +3,18 @@ r"""Which products are worth trying: the residual's moments over their standard 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import log, sqrt
+from math import log
 
 import numpy as np
 
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.solve.pairs.pair_choice import Criterion
 from quadlin.solve.pairs.pair_fit import Group, Scores
-from quadlin.solve.pairs.pair_remainder import uncorrelated
 from quadlin.solve.pairs.pair_sums import FirstLook, ProductMoments
 
 SHORTLIST, BLOCKS = 48, 4  # products, and blocks of them, that are tried in a round
 WORTH_A_LOOK = 0.5  # of the t² for entry, since only two features are projected out here
 NEW = 1e-6  # of a product's power: the least that its features must leave of it
-EDGE = 3.3  # · d^(-1/6) beyond 2√d: noise gets there in one of a thousand draws (Tracy–Widom)
 
 
 @dataclass(frozen=True)
@@ -73,9 +71,7 @@ class Screen:
     def __init__(
         self, moments: ProductMoments, free: Array, fields: Sequence[np.ndarray], main: Array | None
     ) -> None:
-        self.weight = moments.weight
         C, K, F = (to_numpy(a) for a in (moments.second, moments.third, moments.fourth))
-        self.second = C
         var = np.diag(C)
         with np.errstate(all="ignore"):
             # |q|² less its projection onto 1 and onto (z_i, z_j), whose Gram matrix is 2×2
@@ -121,36 +117,6 @@ class Screen:
     def _t2(self, score: Scores | FirstLook, criterion: Criterion) -> np.ndarray:
         noise = criterion.noise or max(score.loss / criterion.rows, 1e-300)
         return np.where(self.allowed, to_numpy(score.moments) ** 2 / (noise * self.left), 0.0)
-
-    @property
-    def noise_edge(self) -> float:
-        """Return the spectral size that noise reaches in one of a thousand draws."""
-        d = max(self.whitener.shape[1], 1)
-        return 2 * sqrt(d) + EDGE / float(d ** (1 / 6))
-
-    def spectral_size(self, moments: Array, noise: float) -> float:
-        """Return the largest eigenvalue of the residual's moments, in units of its noise.
-
-        Without interactions the moments are a symmetric matrix of noise, whose largest eigenvalue
-        is twice the root of its size. That holds in whitened coordinates if features are about
-        normal, and after division by standard errors if they are about independent. The smaller of
-        the two is returned.
-        """
-        if not self.whitener.shape[1]:
-            return 0.0
-        divided = np.where(self.allowed, to_numpy(moments), 0.0) / np.sqrt(noise * self.left)
-        both = (divided, self._whitened(moments, noise))
-        return float(min(np.abs(np.linalg.eigvalsh(A)).max() for A in both))
-
-    def _whitened(self, moments: Array, noise: float) -> np.ndarray:
-        G = np.where(self.allowed, to_numpy(moments), 0.0)
-        whitened: np.ndarray = self.whitener.T @ G @ self.whitener / sqrt(noise * self.weight)
-        return whitened
-
-    @cached_property
-    def whitener(self) -> np.ndarray:
-        """Return W (d, q) such that the columns of ZW are uncorrelated and of variance 1."""
-        return uncorrelated(self.second / self.weight)
 
     def _group(self, a: np.ndarray, b: np.ndarray) -> Group:
         d = len(self.allowed)

@@ -1,6 +1,6 @@
 r"""Sums over rows about products z_i·z_j, by pure functions of a chunk."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
@@ -14,7 +14,6 @@ from quadlin.core.losses import FLATTEST, curvature, value_and_slope
 from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.observations import row_hash
 
 T = TypeVar("T")
 PIECE_ENTRIES = 1 << 21  # of dense columns at a time
@@ -132,13 +131,6 @@ class ResidualMoments(Additive):
 
 
 @dataclass(frozen=True)
-class FlippedMoments(Additive):
-    """The residual's moments with random signs, for each of some salts."""
-
-    moments: Array  # (s, d, d), Σω ±r z_i z_j
-
-
-@dataclass(frozen=True)
 class JointGram(Additive):
     """Σω φ φᵀ of the columns φ and the response: its last rows, those of products and response."""
 
@@ -231,27 +223,6 @@ def residual_squares(chunk: Chunk, columns: RegressionColumns, beta: Array) -> l
         return to_numpy(omega * r * r)[to_numpy(omega) > 0]
 
     return [of(piece) for piece in columns.pieces(chunk)]
-
-
-def flipped_moments(
-    numbered: tuple[Chunk, Sequence[int]],
-    columns: RegressionColumns,
-    beta: Array,
-    salts: Sequence[int],
-) -> FlippedMoments:
-    """Sum Σω ±r z_i z_j over one chunk; each sign is a hash of the row's number and a salt."""
-    chunk, numbers = numbered
-    signs, moments = np.stack([random_signs(numbers, salt) for salt in salts], axis=1), []
-    for piece in columns.pieces(chunk, signs):
-        Z, xp, r = piece.Z, namespace(piece.Z), piece.omega * piece.residual(beta)
-        flipped = ((sign * r)[:, None] * Z for sign in piece.numbers.T)
-        moments.append(xp.stack([part.T @ Z for part in flipped]))
-    return FlippedMoments(sum(moments))
-
-
-def random_signs(numbers: Sequence[int], salt: int) -> np.ndarray:
-    """Return a sign for each row: a hash of its number and a salt."""
-    return np.where(row_hash(np.asarray(numbers), salt) < 2**63, 1.0, -1.0)
 
 
 def total(parts: Iterator[T]) -> T:

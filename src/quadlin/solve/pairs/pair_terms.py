@@ -10,6 +10,8 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
+from quadlin.solve.lowrank.levels import Fields, measured_from_mean
+from quadlin.solve.lowrank.levels import whole as complete_fields
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,22 @@ def whole(model: Model, terms: PairTerms) -> Model:
     kept &= np.arange(len(values)) < most
     c = model.c + float(a[i == j].sum())
     return with_arrays(model, c, U=(basis @ vectors)[:, kept], s=values[kept])
+
+
+def level_contrast(i: np.ndarray, j: np.ndarray, units: Units, fields: Fields) -> np.ndarray | None:
+    """Return the matrix that measures coefficients of products from the means of their fields.
+
+    None if no product has a level of a field in which every row has a level.
+    """
+    features = np.unique(np.concatenate([i, j]))
+    full = complete_fields(units, fields)
+    if not full or not np.isin(features, np.concatenate(full)).any():
+        return None
+    at = namespace(units.scale).asarray(np.eye(units.scale.shape[0])[:, features])
+    P = to_numpy(measured_from_mean(at, units, full))[features]
+    a, b = np.searchsorted(features, [i, j])
+    entries = (P[np.ix_(a, a)] * P[np.ix_(b, b)] + P[np.ix_(a, b)] * P[np.ix_(b, a)]) / 2
+    return np.asarray(np.where(i == j, 1.0, 2.0)[:, None] * entries)
 
 
 def with_arrays(model: Model, c: float, **arrays: np.ndarray) -> Model:

@@ -1,5 +1,0 @@
-"""Ranks and penalties chosen by cross-validation.
-
-Imports `regression` and `rows`.
-Gives users `SecondOrderRegressorCV`.
-"""
