@@ -58,7 +58,8 @@ def test_the_product_of_two_columns_of_0_and_1_is_found():
 def test_the_product_of_two_columns_of_plus_and_minus_1_is_exact():
     X = np.random.default_rng(0).choice([-1.0, 1.0], (1000, 2))
     y = X[:, 0] * X[:, 1]
-    assert nmse(y, SecondOrderRegressor().fit(X, y).predict(X)) < 1e-18
+    # The smallest penalty, 1.6e-8 of the weight of the rows, leaves about 1e-9 of each coefficient.
+    assert nmse(y, SecondOrderRegressor().fit(X, y).predict(X)) < 1e-17
 
 
 def test_the_square_of_three_values_is_found():

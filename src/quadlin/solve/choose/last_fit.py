@@ -7,7 +7,7 @@ from quadlin.solve.choose.candidates import Candidates
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.evidence import RowKernel
 from quadlin.solve.lowrank.few_rows import sharp_whitener
-from quadlin.solve.lowrank.gauss_newton import final_error
+from quadlin.solve.lowrank.gauss_newton import final_error, precise
 from quadlin.solve.lowrank.polish import OnStep, polish
 from quadlin.solve.lowrank.tangent_gram import (
     Candidate,
@@ -40,7 +40,7 @@ class LastFit(Candidates):
             warm = self.linear_optimum(best, search)
         options = replace(self.options, rank=best.rank, alpha=alpha)
         if 0 < best.rank < self.d:
-            warm = self.best_of_many(options) or warm
+            warm = self.best_start(options, best.gram, self.best_of_many(options) or warm)
         if search is self or warm is None or search.white is None or not 0 < best.rank < self.d:
             solution, white = self.fit(options, warm, on_step)
         else:
@@ -50,6 +50,20 @@ class LastFit(Candidates):
             white = sharp_whitener(search.white, problem, ridge, self.covariance)
             solution = follow(problem, polish(problem, white, warm, near=True), on_step)
         return Choice(options, solution, white)
+
+    def best_start(
+        self, options: Options, gram: TangentGram | RowKernel, model: Model | None
+    ) -> Model | None:
+        """Return the model, or the optimum of the tangent space there if its objective is lower.
+
+        Where columns nearly determine one another, steps that only multiply by the rows fall far
+        behind the matrix of the tangent space, from which the evidence was computed.
+        """
+        if not isinstance(gram, TangentGram) or gram.basis.rank != options.rank:
+            return model
+        task = precise(self.problem(options), Identity())
+        models = [m for m in (model, gram.model(self.units, options.alpha)) if m is not None]
+        return min(models, key=lambda m: task.point_of(m).objective, default=None)
 
     def linear_optimum(self, best: Candidate, search: Candidates) -> Model | None:
         """Return the optimum of rank 0 or d, from the sums of its evidence if they are of all rows.

@@ -257,7 +257,7 @@ class TangentGram:
         return self.basis.matrix(theta)
 
     def model(self, units: Units, alpha: Alpha) -> Model | None:
-        """Return the optimum of rank 0 or d; None if the rows do not determine M."""
+        """Return the optimum, cut to the rank of its basis; None if the rows do not determine M."""
         gram, ridge = self.centred(1.0), self.penalty(alpha)[int(self.options.fit_intercept) :]
         A = with_ridge(gram.products, ridge)
         L = factored(A) if ridge.min(initial=1.0) > 0 else None
