@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The lower bounds of the core dependencies, as pyproject.toml names them.
 OLDEST := $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2.*/p' pyproject.toml)
 
-.PHONY: demo test slow quick test-oldest lint bench kernel release clean
+.PHONY: demo test slow quick test-oldest lint bench docs kernel release clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m quadlin.paper.demo
@@ -40,6 +40,10 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/passes.py --only 30kd
 
+# The documentation site in build/docs, with the examples of the gallery run anew where they changed; warnings are errors.
+docs: $(VENV)/.docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+
 # The compiled kernel of a checkout, again.
 kernel:
 	cmake -S kernel -B build/kernel
@@ -64,5 +68,9 @@ $(VENV)/.dev: $(INSTALLED) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $@ $(VENV)/.demo
 
+$(VENV)/.docs: $(INSTALLED) | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VENV)-oldest build dist demo
+	rm -rf $(VENV) $(VENV)-oldest build dist demo docs/gallery docs/reference/generated

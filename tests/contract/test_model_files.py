@@ -547,7 +547,7 @@ def unsealed(path):
 
 
 def sealed(path, header, arrays):
-    """Write a file with a digest that is right, as docs/model_files.md describes it."""
+    """Write a file with a digest that is right, as docs/reference/model_files.md describes it."""
 
     def text(value):
         return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")

@@ -300,7 +300,7 @@ def test_an_asymmetric_matrix_is_sensed_by_its_two_sides_together(claims):
 
 
 def test_the_examples_of_the_laboratory_run(tmp_path):
-    text = (DOCS / "laboratory.md").read_text(encoding="utf-8")
+    text = (DOCS / "explanation" / "laboratory.md").read_text(encoding="utf-8")
     for name in ("mine.py", "laplace.py"):
         code = re.search(rf"```python\n(# {re.escape(name)}\n.*?)```", text, re.DOTALL)[1]
         (tmp_path / name).write_text(code)

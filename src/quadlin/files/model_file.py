@@ -1,6 +1,6 @@
 """Fitted estimators in files that hold numbers and text only, and are readable without quadlin.
 
-The dataclasses here are the schema of a file; `docs/model_files.md` describes it.
+The dataclasses here are the schema of a file; `docs/reference/model_files.md` describes it.
 """
 
 import json

@@ -27,7 +27,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     penalties and the pairs are learned from the rows. The penalty applies to standardised features;
     all results are in the user's units. Parameters are those of the model (`rank` to `loss`), of
     columns (to `extrapolation`), of inference (to `fit_intercept`) and of the computation;
-    docs/choosing.md is their guide.
+    :doc:`/start/choosing` is their guide.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     pairs : "auto", int, list of pairs of features or None, default="auto"
         The entries of S: at most so many that a search finds, or exactly those of a list such as
         ``[("age", "income"), (3, 7)]``. "auto" searches if the rank is chosen, or is 0 with chosen
-        penalties (docs/pairs.md).
+        penalties (:doc:`/guide/interactions`).
     squares : {"auto", True, False}, default="auto"
         Whether squares are modelled: everywhere, nowhere, or where they differ from linear terms.
     loss : {"squared", "huber", "poisson"}, default="squared"
         "huber" limits the influence of gross errors in y. "poisson" models the logarithm of the
-        mean of counts (docs/counts.md).
+        mean of counts (:doc:`/guide/counts`).
     categorical_features : "from_dtype", None or list, default="from_dtype"
         Columns whose values are levels: text and categorical columns of a frame, and those listed
         by name, position or booleans. A list in the list is a group of one-hot columns; adjacent
@@ -73,7 +73,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     max_memory : {"auto", "minimal"} or int, default="auto"
         Bytes for the first batch of `partial_fit`, which then continues in O(kd) memory. "auto"
         keeps ten rows per parameter or more; "minimal" keeps none, and has no penalty
-        (docs/scale.md).
+        (:doc:`/guide/streams`).
     warm_start : bool, default=False
         Whether `fit` starts from the model of the last fit.
     random_state : int, RandomState or None, default=None
@@ -110,7 +110,7 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
     Notes
     -----
     A pass takes O(nnz(X)·k) time; a fit takes 12 to 170 of them, the more rows per parameter, the
-    fewer (docs/scale.md). What intervals promise is in docs/reading_a_model.md.
+    fewer. What intervals promise is in :doc:`/guide/uncertainty`.
 
     Examples
     --------

@@ -101,7 +101,7 @@ class PhaseRetriever(MeasurementEstimator):
     its products alone; its columns should be about orthogonal, as those of Fourier masks are.
 
     A complex vector a and i·a measure the same, so one complex row is two real ones. Complex
-    arithmetic uses both of them without a copy: see `docs/signals.md`.
+    arithmetic uses both of them without a copy: see :doc:`/guide/signals`.
 
     Intensities that are negative because of noise are accepted, as long as their mean is positive.
     `fit` warns where y holds amplitudes or a background, of which another fit is the proof.
