@@ -235,7 +235,9 @@ def test_rows_beyond_a_training_range_have_a_warning_and_a_bounded_prediction(ki
         predicted = model.predict(far_rows())
     assert np.abs(predicted).max() < 100 * np.abs(INSIDE.y).max()
     assert model.extrapolates(far_rows()).tolist() == [False, True, False, True, False]
-    np.testing.assert_array_equal(predicted[[0, 2, 4]], model.predict(far_rows()[[0, 2, 4]]))
+    # A matrix product rounds a row in a way that depends on the number of rows, by a few ulp.
+    inside = model.predict(far_rows()[[0, 2, 4]])
+    np.testing.assert_allclose(predicted[[0, 2, 4]], inside, rtol=1e-13)
 
 
 def test_counts_beyond_a_training_range_have_a_warning_and_a_bounded_mean():

@@ -37,8 +37,10 @@ def bounds(model, explored, refined):
     return [model.bound for _ in infer(model, explored, refined)][explored + 3 :: 4]
 
 
-def test_the_bound_never_falls(kernel):
-    rises = np.diff(bounds(machine(), 10, 60))
+@pytest.mark.parametrize("labels", [False, True])
+def test_the_bound_never_falls(kernel, labels):
+    model = machine((Y > 0).astype(float) if labels else Y, labels=labels)
+    rises = np.diff(bounds(model, 10, 60))
     assert rises.min() > -1e-6 * N
 
 

@@ -103,11 +103,12 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticMo
     -----
     Rows with at least two one-hot fields are fitted by their posterior if ``alpha="auto"`` and they
     are in memory, or a Source that takes up to 1 GB there, as by
-    :class:`FactorizationMachineRegressor`, with labels as the signs of a normal variable about f
-    (probit). Its mean log-odds are about 1.7 f, divided by the root of one plus the mean variance
-    of f, so that probabilities are about their means over the posterior. Streams are learned in the
-    same way, and levels that come later are learned too. `partial_fit` cannot continue from such a
-    fit: fit old and new rows together.
+    :class:`FactorizationMachineRegressor`. In sampled sweeps labels are the signs of a normal
+    variable about f (probit), and in variational ones their log-odds are 1.7 f (the bound of
+    Jaakkola and Jordan); these are divided by the root of one plus the mean variance of f, so that
+    probabilities are about their means over the posterior. Streams are learned in the same way, and
+    levels that come later are learned too. `partial_fit` cannot continue from such a fit: fit old
+    and new rows together.
 
     Examples
     --------

@@ -2,7 +2,10 @@ r"""A factorization machine on groups of columns under inference: sampled, or va
 
 The unknowns :math:`\theta_j` of the columns of group g are :math:`N(\mu_g, 1/\lambda_g)`, with a
 mean and a precision per component; :math:`\mu_g` counts as one more column around zero. Labels 0
-and 1 are the signs of :math:`z = f + N(0, 1)`, so that z takes the place of y (probit).
+and 1 are the signs of :math:`z = f + N(0, 1)` in sampled sweeps, where z takes the place of y
+(probit). In variational ones their log-odds are 1.702 f, and the bound of Jaakkola and Jordan on
+the logistic function makes them targets whose weights fall with :math:`\mathrm E f^2`: with probit
+the z would all have the weight of a certain target, and the posterior would be too narrow.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import log_expit, ndtr, ndtri
 
 from quadlin.core.sweeps import Columns, Point
 from quadlin.solve.fits.robust import MAD, huber_factor, weighted_median
@@ -23,9 +26,7 @@ EXPLORED = 60  # sampled sweeps: the bound alone has a local optimum without pro
 HELD = 5  # of these, with factors of a fixed size, which cannot vanish yet
 HELD_PRECISION = 4.0  # of such factors
 REFINED = 40  # variational sweeps at most: the optimum of the bound overfits where rows are few
-LABEL_REFINED = (
-    4  # the same for labels, whose expectations z are too certain: factors shrink further
-)
+LABEL_REFINED = 3  # the same for labels: factors go on shrinking
 MEASURED = 4  # variational sweeps, of which the last measures variances
 GROSS = 5.0  # standard deviations of a gross error: a normal one is that large once in two million
 LOG_ODDS = 1.702  # log-odds per standard deviation: Φ(f) is about 1/(1 + exp(−1.702 f))
@@ -96,6 +97,8 @@ class Machine:
         self.used = (priors.mean, priors.precision)  # in the last sweep
         self.fixed = evidence is not None  # rows that go on from others have their priors
         self.bound = self.error = np.nan
+        self.variance = np.zeros(columns.n)  # of the predictions, in variational sweeps
+        self.of_labels = 0.0  # what the bound has besides squared errors
 
     @property
     def signs(self) -> np.ndarray:
@@ -116,6 +119,7 @@ class Machine:
         """Visit all columns of all groups, then learn their distributions.
 
         Variational sweeps learn the noise, and know their bound, only if they `measure` variances.
+        Those of labels always do: the weights depend on them.
         """
         priors, point, K = self.priors, self.point, self.point.table.shape[1]
         if hold:
@@ -137,7 +141,7 @@ class Machine:
         if not self.fixed:
             for g, group in enumerate(groups):
                 self._learn_group(g, group)
-        if self.sampled or measure:
+        if self.sampled or measure or self.labels:
             self._learn_noise()
 
     def _reweigh(self) -> None:
@@ -157,16 +161,22 @@ class Machine:
             self.n = float(self.weight.sum())
 
     def _augment(self) -> None:
-        """Put z in the place of labels: drawn, or expected."""
+        """Put z in the place of labels: drawn, or the centre of the bound on their likelihood."""
         f, sign = self.target - self.point.residual, self.sign
-        along = sign * f
         if self.sampled:
+            along = sign * f
             low = ndtr(-along)
             u = np.clip(low + (1 - low) * self.rng.uniform(size=len(f)), 1e-300, 1 - 1e-16)
             z = f + sign * np.maximum(ndtri(u), -along)
         else:
-            mills = np.exp(-(along**2) / 2 - log_ndtr(along)) / np.sqrt(2 * np.pi)
-            z = f + sign * mills
+            # log σ(±1.702 f) ≥ log σ(ξ) − ξ/2 ± 1.702 f/2 − ω (f² − ξ²/1.702²)/2 for any ξ.
+            xi = np.maximum(LOG_ODDS * np.sqrt(f**2 + self.variance), 1e-6)
+            omega = LOG_ODDS**2 * np.tanh(xi / 2) / (2 * xi)
+            z = sign * LOG_ODDS / (2 * omega)
+            given = np.ones(len(f)) if self.given is None else self.given
+            self.weight = self.point.weight = given * omega
+            offsets = log_expit(xi) - xi / 2 + omega * ((xi / LOG_ODDS) ** 2 + z**2) / 2
+            self.of_labels = float(given @ offsets)
         self.target = z
         self.point.residual = z - f
 
@@ -213,11 +223,11 @@ class Machine:
         self.bound = np.nan if self.sampled else self._bound(expected)
 
     def _bound(self, expected: float) -> float:
-        """Return the bound of the log evidence, up to a constant, for targets that are numbers."""
+        """Return the bound of the log evidence, up to a constant."""
         priors, point = self.priors, self.point
         assert point.cov is not None
         bound = (NOISE_SHAPE + self.n / 2) * np.log(priors.noise)
-        bound -= (NOISE_RATE + expected / 2) * priors.noise
+        bound += self.of_labels - (NOISE_RATE + expected / 2) * priors.noise
         for g, group in enumerate(self.columns.groups):
             L, precision = group.stop - group.start, priors.precision[g]
             bound += np.sum((SHAPE + (L + 1) / 2) * np.log(precision))
