@@ -1,8 +1,6 @@
 """Files are replaced when they are complete; what is sent to a pipe is sent when it is complete."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -44,15 +42,3 @@ def test_remains_of_killed_writers_are_removed_and_files_in_use_are_not(tmp_path
         stopped(path)
     assert path.read_bytes() == b"outer"
     assert os.listdir(tmp_path) == ["file"]
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="needs /dev/stdout")
-def test_the_standard_output_is_written_to_wherever_it_goes(tmp_path):
-    code = "from quadlin.files.atomic import atomic_write as write\n"
-    code += "with write('/dev/stdout') as file: file.write(b'new')"
-    path = tmp_path / "log"
-    path.write_bytes(b"old ")
-    with path.open("ab") as file:
-        subprocess.run([sys.executable, "-c", code], check=True, stdout=file)
-        file.write(b" more")
-    assert path.read_bytes() == b"old new more"

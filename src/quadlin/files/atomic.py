@@ -1,7 +1,6 @@
 """Files that are written completely or not at all; devices and pipes are never replaced."""
 
 import os
-import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from tempfile import SpooledTemporaryFile
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 try:
     import fcntl
@@ -19,7 +18,6 @@ except ImportError:  # Windows, where a file that is open cannot be removed anyw
 BINARY = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 TEMPORARY = ".quadlin-tmp"  # the end of the name of a file that is being written
 IN_MEMORY = 64 << 20  # bytes for a device or a pipe that are kept in memory until they are complete
-DESCRIPTORS = re.compile(r"/dev/fd|/proc/\d+/(task/\d+/)?fd")  # where /dev/stdout leads
 
 
 @contextmanager
@@ -31,7 +29,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     path : path
         A new name or a regular file, which is replaced when the new contents are on the disk; a
         symbolic link stays one, and its target is replaced. A pipe or a character device such as
-        ``/dev/null`` or ``/dev/stdout`` is written to. Folders, sockets and disks are refused.
+        ``/dev/null`` is written to. Folders, sockets and disks are refused.
 
     Yields
     ------
@@ -56,7 +54,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with SpooledTemporaryFile(IN_MEMORY) as file:
             yield file  # type: ignore[misc]  # it has every method of a binary file
             file.seek(0)
-            with _opened_stream(path) as stream:
+            # There is no O_CREAT, since some systems refuse it for pipes of other users.
+            with os.fdopen(os.open(path, os.O_WRONLY), "wb") as stream:
                 shutil.copyfileobj(file, stream)
     else:
         with _replacing(Path(os.path.realpath(path))) as file:
@@ -89,32 +88,12 @@ def _is_stream(path: str | os.PathLike[str]) -> bool:
     """Tell whether `path` takes a stream of bytes; raise if nothing can be written to it."""
     mode = _mode(path)
     if mode is None or stat.S_ISREG(mode):
-        return _descriptor(path) is not None
+        return False
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(f"{path} is a folder. Give the name of a file in it.")
     if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
         return True
     raise NotRegularFileError(f"{path} is a disk or a socket. Give the name of a file.")
-
-
-def _descriptor(path: str | os.PathLike[str]) -> int | None:
-    """Return the number of the open file that `path` stands for, such as 1 for /dev/stdout."""
-    name = os.path.abspath(path)
-    for _ in range(40):  # the kernel follows no more links either
-        folder = os.path.realpath(os.path.dirname(name))
-        if DESCRIPTORS.fullmatch(folder) and os.path.basename(name).isdecimal():
-            return int(os.path.basename(name))
-        if not os.path.islink(name):
-            break
-        name = os.path.join(folder, os.readlink(name))
-    return None
-
-
-def _opened_stream(path: str | os.PathLike[str]) -> Any:
-    number = _descriptor(path)
-    # If it were opened again, a file to which the standard output is redirected would be written
-    # from its start. There is no O_CREAT, since some systems refuse it for pipes of other users.
-    return os.fdopen(os.open(path, os.O_WRONLY) if number is None else os.dup(number), "wb")
 
 
 @contextmanager

@@ -3,15 +3,15 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from enum import Enum
+from dataclasses import is_dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 
-from quadlin.core.arrays import mapped, namespace, to_numpy
+from quadlin.core.arrays import mapped, namespace
 from quadlin.core.chunks import Chunk, RowSource
 from quadlin.core.rows import Rows
 from quadlin.core.version import __version__
@@ -83,10 +83,7 @@ class Checkpoint:
             self.written = time.monotonic()
 
     def _write(self, state: FitState | None) -> None:
-        header: dict[str, JSON] = {"identity": self.identity, "seed": self.seed}
-        arrays: dict[str, np.ndarray] = {}
-        flatten(state, "state", header, arrays)
-        write_tensors(self.path, arrays, header, kind="checkpoint")
+        _write_state(self.path, state, {"identity": self.identity, "seed": self.seed})
 
 
 def checkpoint_of(
@@ -156,11 +153,8 @@ class StreamCheckpoint:
         resumed = not self.expected  # until then the file is that of a stream, perhaps another's
         if self.path is None or not due or self.stream.state is None or not resumed:
             return
-        header: dict[str, JSON] = {"identity": self.identity, "seen": self.seen}
-        header["digest"] = self.digest.hexdigest()
-        arrays: dict[str, np.ndarray] = {}
-        flatten(state_of(self.stream), "state", header, arrays)
-        write_tensors(self.path, arrays, header, kind="checkpoint")
+        about = {"seen": self.seen, "digest": self.digest.hexdigest(), "identity": self.identity}
+        _write_state(self.path, state_of(self.stream), about)
         self.written = time.monotonic()
 
     def _resume(self) -> None:
@@ -187,6 +181,12 @@ def checkpointed_stream(
             checkpoint.note(now=True)
 
 
+def _write_state(path: Any, state: Any, header: dict[str, JSON]) -> None:
+    arrays: dict[str, np.ndarray] = {}
+    flatten(state, "state", header, arrays)
+    write_tensors(path, arrays, header, kind="checkpoint")
+
+
 def _reader(path: Any, identity: dict[str, Any]) -> Reader:
     """Return a reader of a checkpoint; raise an error if it is that of another fit."""
     try:
@@ -196,7 +196,7 @@ def _reader(path: Any, identity: dict[str, Any]) -> Reader:
     except IsADirectoryError as error:
         raise CheckpointError(str(error)) from None
     with _contradictions(path):
-        reader = Reader.of(header, arrays)
+        reader = Reader(header, arrays)
         recorded = reader.read(AnyJSON, "identity")
     known = recorded if isinstance(recorded, dict) else {}
     different = [name for name in identity if known.get(name) != identity[name]]
@@ -237,28 +237,10 @@ def identity_of(
 
 
 def digest_of(value: Any) -> str:
-    """Return a digest of numbers, text, arrays, and lists and dataclasses of them."""
-    digest = blake2b(digest_size=16)
-    _add(digest, value)
-    return digest.hexdigest()
-
-
-def _add(digest: Any, value: Any) -> None:
-    if is_dataclass(value) and not isinstance(value, type):
-        digest.update(type(value).__name__.encode())
-        value = [getattr(value, f.name) for f in fields(value)]
-    if isinstance(value, list | tuple):
-        digest.update(f"[{len(value)}]".encode())
-        for item in value:
-            _add(digest, item)
-    elif hasattr(value, "shape") and hasattr(value, "dtype"):
-        array = to_numpy(value)
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    elif value is None or isinstance(value, str | int | float | Enum | np.dtype | type):
-        digest.update(f"{type(value).__name__}:{value}".encode())
-    else:  # a scorer, a splitter: what it is, not where it lies in memory
-        attributes = getattr(value, "__dict__", {})
-        pairs = [[str(key), attributes[key]] for key in sorted(attributes)]
-        digest.update(f"{type(value).__name__}:{getattr(value, '__name__', '')}".encode())
-        _add(digest, pairs or repr(type(value)))
+    """Return a digest of a parameter, of names, or of a state."""
+    header: dict[str, JSON] = {}
+    arrays: dict[str, np.ndarray] = {}
+    if is_dataclass(value):  # by its contents, wherever its arrays are
+        flatten(value, "state", header, arrays)
+        value = header, arrays
+    return str(joblib.hash(value))

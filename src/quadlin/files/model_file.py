@@ -5,9 +5,7 @@ The dataclasses here are the schema of a file; `docs/reference/model_files.md` d
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from math import isfinite
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,7 @@ from quadlin.estimators.rows.parameters import check_options
 from quadlin.estimators.signals.phase import PhaseRetriever, search_effort
 from quadlin.estimators.signals.sensing import MatrixSensing
 from quadlin.explain.pair_report import PairReport
-from quadlin.files.schema import AnyJSON, Reader, flatten
+from quadlin.files.schema import AnyJSON, Reader, flatten, packed, unpacked
 from quadlin.files.tensors import DAMAGED, JSON, FileFormatError, read_tensors, write_tensors
 from quadlin.solve.fields.draws import Draws
 from quadlin.solve.fits.fit_state import FitState
@@ -50,13 +48,7 @@ ESTIMATORS: dict[str, Any] = {
 }
 SIGNALS = (PhaseRetriever, MatrixSensing)
 PICKLE_SUFFIXES = (".pkl", ".pickle", ".joblib")  # whose readers expect another format
-LABEL_KINDS = {"U": str, "i": int, "u": int, "f": float, "b": bool, "O": object}
-SCORES = (
-    "best_index_",
-    "best_params_",
-    "best_score_",
-    "cv_results_",
-)  # what cross-validation adds to an estimator
+SCORES = "best_index_", "best_params_", "best_score_", "cv_results_"  # of cross-validation
 ROUNDING = 1e-5  # by which the two forms of a model may differ
 
 
@@ -187,68 +179,54 @@ class FitRecord:
 
 @dataclass(frozen=True)
 class SignalRecord:
-    """A recovered signal, or the matrix left diag(values) rightᵀ."""
+    """What an estimator of signals has learned: its attributes, without the underscore."""
 
     n_features_in: int
     feature_names_in: tuple[str, ...] | None
     status: Status
     history: tuple[Record, ...]
     signal: np.ndarray | None = None
-    imaginary: np.ndarray | None = None
+    imaginary: np.ndarray | None = None  # part of a complex signal, whose real part is `signal`
     left: np.ndarray | None = None
     values: np.ndarray | None = None
     right: np.ndarray | None = None
+    is_pair: bool = False
     intercept: float = 0.0
 
     @classmethod
     def of(cls, estimator: Any) -> "SignalRecord":
         """Return the record of an estimator."""
-        names = getattr(estimator, "feature_names_in_", None)
-        arrays: dict[str, Any] = {}
-        if isinstance(estimator, PhaseRetriever):
-            z = estimator.signal_
-            arrays["signal"] = np.ascontiguousarray(z.real)
-            arrays["imaginary"] = np.ascontiguousarray(z.imag) if np.iscomplexobj(z) else None
-        else:
-            arrays = {"left": estimator.left_, "values": estimator.values_}
-            arrays["right"] = estimator.right_ if estimator.is_pair_ else None
-        return cls(
-            int(estimator.n_features_in_),
-            None if names is None else tuple(map(str, names)),
-            estimator.status_,
-            estimator.history_,
-            **arrays,
-            intercept=float(getattr(estimator, "intercept_", 0.0)),
-        )
+        found: dict[str, Any] = {
+            f.name: getattr(estimator, f"{f.name}_", f.default) for f in fields(cls)
+        }
+        names, z = getattr(estimator, "feature_names_in_", None), found["signal"]
+        found["feature_names_in"] = None if names is None else tuple(map(str, names))
+        if np.iscomplexobj(z):
+            found |= {"signal": np.real(z).copy(), "imaginary": np.imag(z).copy()}
+        if not found["is_pair"]:
+            found["right"] = None
+        return cls(**found)
 
     def restore(self, estimator: Any) -> None:
         """Give an estimator what it learned; raise an error if it cannot have learned it."""
-        signal, left, right = self.signal, self.left, self.right
-        arrays = [a for a in (signal, self.imaginary, left, self.values, right) if a is not None]
-        require(all(a.dtype.kind == "f" for a in arrays) and self.history, "the recovered arrays")
-        if isinstance(estimator, PhaseRetriever):
-            assert signal is not None
-            width, alone = len(signal), left is None and right is None and self.values is None
-            require(alone and width > 0, "the arrays of a signal")
-            z = signal if self.imaginary is None else signal + 1j * self.imaginary
-            estimator.signal_ = z
-        else:
-            assert left is not None
-            assert self.values is not None
-            width = len(left) + (0 if right is None else len(right))
-            require(signal is None and self.imaginary is None, "the arrays of a matrix")
-            estimator.left_, estimator.values_ = left, self.values
-            estimator.right_, estimator.is_pair_ = (
-                left if right is None else right,
-                right is not None,
-            )
-            estimator.intercept_ = self.intercept
-        require(self.n_features_in == width and min(map(len, arrays[:1])) > 0, "the width")
-        estimator.status_, estimator.history_ = self.status, self.history
-        estimator.n_features_in_, names = width, self.feature_names_in
-        if names is not None:
-            require(_distinct(names) and len(names) == width, "the names of the features")
+        left, right, found = self.left, self.right, vars(self).copy()
+        matrix = isinstance(estimator, MatrixSensing)
+        missing = [name for name in ("signal", "left", "values") if found[name] is None]
+        require(missing == (["signal"] if matrix else ["left", "values"]), "the recovered arrays")
+        require((right is None) != self.is_pair, "the factors of a matrix")
+        widths = [len(a) for a in (self.signal, left, right) if a is not None]
+        require(self.n_features_in == sum(widths) and min(widths) > 0, "the width")
+        require(self.history, "the history")
+        if (imaginary := found.pop("imaginary")) is not None:
+            require(not matrix, "the recovered arrays")
+            found["signal"] = self.signal + 1j * imaginary
+        found["right"] = left if right is None else right
+        if (names := found.pop("feature_names_in")) is not None:
+            require(_distinct(names) and len(names) == self.n_features_in, "the names")
             estimator.feature_names_in_ = np.asarray(names, dtype=object)
+        for name, value in found.items():
+            if value is not None and (matrix or name not in ("intercept", "is_pair")):
+                setattr(estimator, f"{name}_", value)
 
 
 def save(estimator: Any, path: str | os.PathLike[str]) -> None:
@@ -306,11 +284,11 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         for i, part in enumerate(parts_of(estimator)):
             flatten(FitRecord.of(part), str(i) if i else "", header, arrays)
     if isinstance(estimator, LogisticModel):
-        header["classes"] = _labels_record(estimator.classes_)
+        header["classes"] = packed(estimator.classes_)
         header["coupling"] = getattr(estimator.fitted_, "coupling", 0.0)
         header["n_joint"] = len(getattr(estimator.fitted_, "joint", ()))
-    if hasattr(estimator, "cv_results_"):
-        header["scores"] = {score: _scores_record(getattr(estimator, score)) for score in SCORES}
+    if isinstance(estimator, SecondOrderRegressorCV):
+        header["scores"] = packed({name: getattr(estimator, name) for name in SCORES})
     try:  # all that `load` checks, before anything is written
         _estimator(arrays, json.loads(json.dumps(header, allow_nan=False)))
     except (InvalidContentError, ArithmeticError, LookupError, ValueError) as error:
@@ -381,36 +359,48 @@ def in_user_units(state: FitState) -> dict[str, Any]:
 @np.errstate(all="ignore")  # what overflows raises an error
 def _estimator(arrays: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
     """Return the estimator of a file, after every value in it was checked."""
-    reader = Reader.of(header, arrays)
-    about = {name: reader.tree.pop(name, None) for name in ("class", "quadlin_version", "params")}
-    require(about["class"] in tuple(ESTIMATORS), "the class")
-    estimator = ESTIMATORS[str(about["class"])]()
-    _set_params(estimator, about["params"])
+    reader = Reader(header, arrays)
+    kind = reader.read(str, "class")
+    reader.read(str, "quadlin_version")
+    require(kind in ESTIMATORS, "the class")
+    estimator = ESTIMATORS[kind]()
+    _set_params(estimator, reader.read(AnyJSON, "params"))
     if isinstance(estimator, SIGNALS):
-        reader.value(SignalRecord, reader.tree, "file").restore(estimator)
-        return estimator
-    more = ("classes", "coupling", "n_joint") if isinstance(estimator, LogisticModel) else ()
-    more = (*more, "scores") if isinstance(estimator, SecondOrderRegressorCV) else more
-    extra = {name: reader.tree.pop(name) for name in more}
-    others = [reader.tree.pop(str(i)) for i in range(1, 1 + sum(k.isdigit() for k in reader.tree))]
-    parts = [Reader({}).value(FitRecord, tree, "file").fitted() for tree in (reader.tree, *others)]
-    linked = "logistic" if isinstance(estimator, LogisticModel) else estimator.loss
-    loss = "squared" if linked == "huber" else linked
-    require(all(part.options.loss == loss for part in parts), "the loss")
-    if not isinstance(estimator, LogisticModel):
-        require(len(parts) == 1, "the number of fits")
-        estimator.adopt(parts[0])
-        for name in SCORES if extra else ():
-            setattr(estimator, name, _scores_of(extra["scores"][name]))
-        return estimator
-    classes, n_joint = _labels_of(extra["classes"]), extra["n_joint"]
-    count = 1 if len(classes) == 2 else len(classes)
-    require(n_joint in (0, count) and len(parts) == count + n_joint, "the number of classes")
-    require(extra["coupling"] in COUPLINGS, "how probabilities are combined")
-    require(all(part.columns.names == parts[0].columns.names for part in parts), "the features")
-    fits, joint = tuple(parts[:count]), tuple(parts[count:])
-    estimator.adopt(FittedClasses(classes, fits, float(extra["coupling"]), joint))
+        reader.read(SignalRecord).restore(estimator)
+    elif isinstance(estimator, LogisticModel):
+        classes, coupling = _classes(reader), reader.read(float, "coupling")
+        count, n_joint = 1 if len(classes) == 2 else len(classes), reader.read(int, "n_joint")
+        require(n_joint in (0, count) and coupling in COUPLINGS, "how classes are combined")
+        parts = [_fit(reader, str(i) if i else "", "logistic") for i in range(count + n_joint)]
+        require(all(p.columns.names == parts[0].columns.names for p in parts), "the features")
+        fits, joint = tuple(parts[:count]), tuple(parts[count:])
+        estimator.adopt(FittedClasses(classes, fits, coupling, joint))
+    else:
+        loss = "squared" if estimator.loss == "huber" else estimator.loss
+        estimator.adopt(_fit(reader, "", loss))
+        if isinstance(estimator, SecondOrderRegressorCV):
+            scores = unpacked(reader.read(AnyJSON, "scores"))
+            require(isinstance(scores, dict) and set(scores) == set(SCORES), "the scores")
+            for name, value in scores.items():
+                setattr(estimator, name, value)
+    reader.finish()
     return estimator
+
+
+def _fit(reader: Reader, name: str, loss: str) -> Fitted:
+    fitted: Fitted = reader.read(FitRecord, name).fitted()
+    require(fitted.options.loss == loss, "the loss")
+    return fitted
+
+
+def _classes(reader: Reader) -> np.ndarray:
+    """Return labels of one type in their order."""
+    classes = unpacked(reader.read(AnyJSON, "classes"))
+    require(isinstance(classes, np.ndarray) and len(classes) > 1, "the classes")
+    types = {type(label) for label in classes.tolist()}
+    require(len(types) == 1 and types <= {str, int, float, bool}, "the classes")
+    require(bool(np.all(classes[:-1] < classes[1:])), "the order of the classes")
+    return np.asarray(classes)
 
 
 def _check_params(estimator: Any) -> None:
@@ -423,12 +413,12 @@ def _check_params(estimator: Any) -> None:
     check_options(estimator)
 
 
-def _params_record(estimator: Any) -> dict[str, JSON]:
+def _params_record(estimator: Any) -> JSON:
     """Return the constructor's parameters; None with a warning for those that no file can hold."""
     record = {}
     for name, value in estimator.get_params(deep=False).items():
         try:
-            record[name] = _param_record(value)
+            record[name] = packed(value.tolist() if isinstance(value, np.ndarray) else value)
         except TypeError:
             record[name] = None
             warn(
@@ -438,94 +428,15 @@ def _params_record(estimator: Any) -> dict[str, JSON]:
     return record
 
 
-def _param_record(value: Any) -> JSON:
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, tuple):
-        return {"tuple": [_param_record(item) for item in value]}
-    if isinstance(value, list | range):
-        return [_param_record(item) for item in value]
-    if isinstance(value, Mapping):
-        return {"dict": [[_param_record(k), _param_record(v)] for k, v in value.items()]}
-    if (
-        value is None
-        or type(value) in (bool, int, str)
-        or (type(value) is float and isfinite(value))
-    ):
-        return value
-    raise TypeError
-
-
 def _set_params(estimator: Any, params: JSON) -> None:
     require(isinstance(params, dict), "the parameters")
     require(params.keys() == estimator.get_params(deep=False).keys(), "the parameters")
     for name, value in params.items():
-        setattr(estimator, name, _param(value))
+        setattr(estimator, name, unpacked(value))
     try:
         _check_params(estimator)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidContentError(f"the parameters are not valid ({error})") from error
-
-
-def _param(value: JSON) -> Any:
-    match value:
-        case {"tuple": list(items)}:
-            return tuple(map(_param, items))
-        case {"dict": list(items)}:
-            return {_param(key): _param(item) for key, item in items}
-        case list():
-            return list(map(_param, value))
-        case dict():
-            raise InvalidContentError("a parameter is neither a value nor a list")
-    return value
-
-
-def _scores_record(value: Any) -> JSON:
-    """Return scores as JSON: numbers, arrays with their type, and dicts and lists of them."""
-    if isinstance(value, np.ndarray):
-        return {"array": value.dtype.str, "items": np.asarray(value).astype(str).tolist()}
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {"scores": {key: _scores_record(item) for key, item in value.items()}}
-    if isinstance(value, list):
-        return [_scores_record(item) for item in value]
-    value = value.item() if isinstance(value, np.generic) else value
-    return (
-        {"array": "<f8", "items": str(value)} if isinstance(value, float) else _param_record(value)
-    )
-
-
-def _scores_of(record: JSON) -> Any:
-    match record:
-        case {"array": str(kind), "items": list(items)} if np.dtype(kind).kind in "fi":
-            return np.asarray(items).astype(kind)
-        case {"array": "<f8", "items": str(number)}:
-            return float(number)
-        case {"scores": dict(scores)}:
-            return {key: _scores_of(item) for key, item in scores.items()}
-        case list():
-            return list(map(_scores_of, record))
-    return _param(record)
-
-
-def _labels_record(classes: np.ndarray) -> JSON:
-    labels = classes.tolist()
-    plain = all(type(label) in (str, int, float, bool) for label in labels)
-    if not plain or classes.dtype.kind not in LABEL_KINDS:
-        raise ValueError(
-            f"Labels of type {classes.dtype} cannot be saved. Use text, whole numbers or booleans."
-        )
-    return {"kind": classes.dtype.kind, "labels": labels}
-
-
-def _labels_of(record: JSON) -> np.ndarray:
-    require(isinstance(record, dict) and record.keys() == {"kind", "labels"}, "the classes")
-    kind, labels = record["kind"], record["labels"]
-    types = {type(label) for label in labels}
-    require(len(types) == 1 < len(labels) and types <= {str, int, float, bool}, "the classes")
-    require(all(isinstance(label, LABEL_KINDS[kind]) for label in labels), "the classes")
-    classes = np.asarray(labels, dtype=object if kind == "O" else None)
-    require(bool(np.all(classes[:-1] < classes[1:])), "the order of the classes")
-    return classes
 
 
 def _distinct(items: Any) -> bool:

@@ -3,7 +3,7 @@
 `flatten` follows the values, `Reader` the type hints of dataclasses and named tuples: a file gives
 the values of their fields, never the class. A part of a part is called ``"part.part"``. New classes
 and fields need no change here, except that arrays which are not one number per feature need a line
-in `SHAPES`.
+in `SHAPES`. `packed` and `unpacked` are for what users give: parameters, labels and scores.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,13 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.arrays import to_numpy
 from quadlin.files.tensors import JSON
 from quadlin.stream.state import InvalidContentError
 
 LARGEST_INTEGER = 2**63 - 1
 ORDER = ":order"  # after the name of an array: its axes in memory, if they are not in C order
+PARTS = object()  # in place of a value that has parts of its own
 
 
 class AnyJSON:
@@ -77,32 +78,27 @@ def flatten(value: Any, name: str, header: dict[str, JSON], arrays: dict[str, np
     >>> flatten(LowRank(np.ones(3), np.ones((3, 2)), np.zeros(2)), "white", header, arrays)
     >>> sorted(arrays)
     ['white.P', 'white.h', 'white.t']
-    >>> Reader.of(header, arrays).read(LowRank, "white").t
+    >>> Reader(header, arrays).read(LowRank, "white").t
     array([0., 0.])
     """
-    if hasattr(value, "shape") and not isinstance(value, np.dtype | np.generic | type):
+    if _is_array(value):
         a = arrays[name] = to_numpy(value)
         order = sorted(range(a.ndim), key=lambda i: (-abs(a.strides[i]), i))
         if order != list(range(a.ndim)) and not a.flags.c_contiguous:
             header[name + ORDER] = order  # sums in another order round differently
         return
-    try:
-        plain = _plain(value, row=False)
-    except TypeError:
-        parts = value if isinstance(value, list | tuple) and not _is_record(type(value)) else None
-        if parts is not None:
-            header[name] = len(parts)
-            named: Any = enumerate(parts)
-        else:
-            named = ((part, getattr(value, part)) for part in _parts_of(value))
-        for part, item in named:
-            flatten(item, f"{name}.{part}" if name else str(part), header, arrays)
+    if hints := _parts(value):
+        named: Any = [(part, getattr(value, part)) for part in hints]
     else:
-        header[name] = plain
+        plain = _plain(value)
+        header[name] = len(value) if plain is PARTS else plain
+        named = enumerate(value) if plain is PARTS else ()
+    for part, item in named:
+        flatten(item, f"{name}.{part}" if name else str(part), header, arrays)
 
 
-def _plain(value: Any, row: bool = True) -> JSON:
-    """Return a value as JSON; lists of records without arrays are tables, one row for each."""
+def _plain(value: Any) -> JSON:
+    """Return a value as JSON, or PARTS for a list of arrays or of records with arrays."""
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, str | bool | int):
         return value
@@ -110,35 +106,36 @@ def _plain(value: Any, row: bool = True) -> JSON:
         return value if isfinite(value) else str(value)
     if isinstance(value, Enum):
         return value.name
-    if _is_record(type(value)):
-        if not row:
-            raise TypeError("a record has parts")
-        return [_plain(getattr(value, part)) for part in _parts_of(value)]
+    if _is_array(value):
+        return PARTS
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
+    if hints := _parts(value):  # one row of a table
+        value = [getattr(value, part) for part in hints]
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "shape") and not isinstance(value, np.dtype | type):
-        raise TypeError("an array is no JSON")
+        items = list(map(_plain, value))
+        return PARTS if PARTS in items else items
     dtype = str(value).rpartition(".")[2] if not isinstance(value, type) else np.dtype(value).name
     if dtype in ("float32", "float64"):
         return dtype
     raise TypeError(f"{value!r} cannot be written to a file.")
 
 
-def _is_record(kind: Any) -> bool:
-    named_tuple = isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
-    return named_tuple or (isinstance(kind, type) and is_dataclass(kind))
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and not isinstance(value, np.dtype | np.generic | type)
 
 
-def _parts_of(record: Any) -> dict[str, Any]:
-    kind: Any = type(record)
+def _parts(value: Any) -> dict[str, Any]:
+    kind: Any = type(value)
     return _hints(kind)
 
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    """Return the type of each field of a class."""
+    """Return the type of each field of a dataclass or named tuple; {} for all other types."""
+    record = isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields"))
+    if not record:
+        return {}
     hints = get_type_hints(kind)
     if is_dataclass(kind):
         hints = {f.name: hints[f.name] for f in fields(kind)}
@@ -148,80 +145,75 @@ def _hints(kind: Any) -> dict[str, Any]:
 class Reader:
     """Turns what `flatten` has written back into objects, with every value and shape checked."""
 
-    def __init__(self, tree: dict[str, Any], d: int | None = None) -> None:
-        self.tree = tree  # parts by name, with dicts of their own parts
-        self.sizes = {"1": 1} if d is None else {"1": 1, "d": d}  # of the letters of shapes
+    def __init__(self, header: Mapping[str, JSON], arrays: Mapping[str, np.ndarray]) -> None:
+        if twice := header.keys() & arrays.keys():
+            raise InvalidContentError(f"{min(twice)!r} is there twice")
+        self.values = {**header, **arrays}
+        self.unread = set(self.values)
+        self.sizes: dict[str, int] = {}  # of the letters of shapes
 
-    @classmethod
-    def of(cls, header: Mapping[str, JSON], arrays: Mapping[str, np.ndarray]) -> "Reader":
-        """Return a reader of a flat header and arrays."""
-        tree: dict[str, Any] = {}
-        orders = {name: header[name + ORDER] for name in arrays if name + ORDER in header}
-        values = {k: v for k, v in header.items() if k.removesuffix(ORDER) not in orders}
-        for name, value in (*values.items(), *arrays.items()):
-            if name in orders:
-                value = _in_order(value, orders[name], name)
-            *path, last = name.split(".")
-            place = tree
-            for part in path:
-                inner = place.setdefault(part, {})
-                if not isinstance(inner, dict):
-                    inner = place[part] = {"": inner}  # the number of parts of a list
-                place = inner
-            if last in place and not isinstance(place[last], dict):
-                raise InvalidContentError(f"{name!r} is there twice")
-            if last in place:
-                place[last][""] = value
-            else:
-                place[last] = value
-        return cls(tree)
-
-    def read(self, hint: Any, name: str) -> Any:
+    def read(self, hint: Any, name: str = "") -> Any:
         """Return the part of this name, of type `hint`, or raise an InvalidContentError."""
-        if name not in self.tree:
-            raise InvalidContentError(f"{name!r} is missing")
-        return self.value(hint, self.tree[name], name)
+        self.sizes = {"1": 1}
+        return self._value(hint, self._at(name), name)
 
-    def value(
+    def finish(self) -> None:
+        """Raise an error if the file has parts that nothing has read."""
+        if self.unread:
+            raise InvalidContentError(f"{min(self.unread)!r} has no place")
+
+    def _at(self, name: str) -> Any:
+        """Return the value of a name, arrays in their order; PARTS if only its parts are there."""
+        value = self.values.get(name, PARTS)
+        self.unread.discard(name)
+        order = self.values.get(name + ORDER)
+        if order is None or not isinstance(value, np.ndarray):
+            return value
+        self.unread.discard(name + ORDER)
+        integers = isinstance(order, list) and all(type(i) is int for i in order)
+        if not integers or sorted(order) != list(range(value.ndim)):
+            raise InvalidContentError(f"the order of the axes of {name!r} is not a permutation")
+        return np.ascontiguousarray(value.transpose(order)).transpose(np.argsort(order))
+
+    def _value(
         self, hint: Any, value: Any, name: str, shape: str | None = None, finite: bool = True
     ) -> Any:
         """Return a value of type `hint`; arrays have the shape, unless `SHAPES` has another."""
+        origin, args = get_origin(hint), get_args(hint)
         if hint is Any or hint is np.ndarray:
             return self._array(value, name, shape, "f" if hint is Any and shape else "fiub")
-        if hint is AnyJSON:
-            return value
-        if _is_record(hint):
-            return self._record(hint, value, name, shape or "d")
-        origin, args = get_origin(hint), get_args(hint)
         if origin in (Union, UnionType):
             return self._one_of(args, value, name, shape, finite)
+        if hints := _hints(hint):
+            return self._record(hint, hints, value, name, shape or "d")
+        if hint is AnyJSON and value is not PARTS:
+            return value
         if origin in (tuple, list, Sequence):
             return self._sequence(origin, args, value, name, finite)
         return _checked(hint, value, name, finite)
 
-    def _record(self, kind: Any, value: Any, name: str, default: str) -> Any:
-        hints = _hints(kind)
-        if isinstance(value, list) and len(value) == len(hints):
-            value = dict(zip(hints, value, strict=True))  # a row of a table
-        if not isinstance(value, dict) or value.keys() != hints.keys():
+    def _record(self, kind: Any, hints: dict[str, Any], value: Any, name: str, shape: str) -> Any:
+        places = [f"{name}.{part}" if name else part for part in hints]
+        if value is PARTS:
+            value = list(map(self._at, places))
+        if not isinstance(value, list) or len(value) != len(hints):
             raise InvalidContentError(f"{name!r} does not have the parts of {kind.__name__}")
         shapes, finite = SHAPES.get(kind.__name__, {}), kind.__name__ not in NOT_FINITE
         parts = {
-            part: self.value(hints[part], item, f"{name}.{part}", shapes.get(part, default), finite)
-            for part, item in value.items()
+            part: self._value(hint, item, place, shapes.get(part, shape), finite)
+            for (part, hint), item, place in zip(hints.items(), value, places, strict=True)
         }
         return kind(**parts)
 
     def _sequence(self, origin: Any, args: Any, value: Any, name: str, finite: bool) -> Any:
-        if isinstance(value, dict):  # of parts that are called 0, 1, …
-            same = value.get("") == len(value) - 1
-            value = [value.get(str(i)) for i in range(len(value) - 1)] if same else None
+        if type(value) is int and 0 <= value <= len(self.values):  # of items with names
+            value = [self._at(f"{name}.{i}") for i in range(value)]
         any_length = origin is not tuple or args[-1] is Ellipsis
         if not isinstance(value, list) or not (any_length or len(value) == len(args)):
             raise InvalidContentError(f"{name!r} is not a list of the right length")
         kinds = [args[0]] * len(value) if any_length else args
         items = [
-            self.value(kind, item, f"{name}.{i}", None, finite)
+            self._value(kind, item, f"{name}.{i}", None, finite)
             for i, (kind, item) in enumerate(zip(kinds, value, strict=True))
         ]
         return items if origin is list else tuple(items)
@@ -234,12 +226,12 @@ class Reader:
         wrong = InvalidContentError(f"{name!r} is missing")
         for kind in (kind for kind in kinds if kind is not NoneType):
             try:
-                return self.value(kind, value, name, shape, finite)
+                return self._value(kind, value, name, shape, finite)
             except InvalidContentError as error:
                 wrong = error
         raise wrong
 
-    def _array(self, a: Any, name: str, shape: str | None, kinds: str) -> Array:
+    def _array(self, a: Any, name: str, shape: str | None, kinds: str) -> np.ndarray:
         if not isinstance(a, np.ndarray):
             raise InvalidContentError(f"the array {name!r} is missing")
         sizes = list(a.shape)
@@ -250,29 +242,67 @@ class Reader:
         return a
 
 
-def _in_order(a: np.ndarray, order: JSON, name: str) -> np.ndarray:
-    integers = isinstance(order, list) and all(type(i) is int for i in order)
-    if not integers or sorted(order) != list(range(a.ndim)):
-        raise InvalidContentError(f"the order of the axes of {name!r} is not a permutation")
-    return np.ascontiguousarray(a.transpose(order)).transpose(np.argsort(order))
-
-
 def _checked(hint: Any, value: JSON, name: str, finite: bool) -> Any:
     """Return a number, text, a dtype or None; raise an error if it is not of the given type."""
+    if hint is float and type(value) is int and abs(value) <= LARGEST_INTEGER:
+        value = float(value)
+    if hint is float and not finite and value in ("nan", "inf", "-inf"):
+        return float(value)
+    if hint is np.dtype and value in ("float32", "float64"):
+        return np.dtype(value)
+    if isinstance(hint, type) and issubclass(hint, Enum) and value in list(hint.__members__):
+        return hint[value]
     good = type(value) is hint or (hint is NoneType and value is None)
-    if hint is float:
-        if not finite and value in ("nan", "inf", "-inf"):
-            return float(value)
-        good = type(value) is float or (type(value) is int and abs(value) <= LARGEST_INTEGER)
-        good = good and isfinite(value)
-    elif hint is int:
-        good = good and abs(value) <= LARGEST_INTEGER
-    elif hint is np.dtype:
-        good = value in ("float32", "float64")
-        value = np.dtype(value) if good else None
-    elif isinstance(hint, type) and issubclass(hint, Enum):
-        good = isinstance(value, str) and value in hint.__members__
-        value = hint[value] if good else None
+    if hint in (int, float):
+        good = good and abs(value) <= LARGEST_INTEGER if hint is int else good and isfinite(value)
     if not good:
         raise InvalidContentError(f"{name!r} is not a {getattr(hint, '__name__', hint)}")
-    return float(value) if hint is float else value
+    return value
+
+
+def packed(value: Any) -> JSON:
+    """Return numbers, text, arrays, and lists, tuples and dicts of them as JSON.
+
+    Examples
+    --------
+    >>> packed((1, np.array([1.5, np.inf])))
+    {'tuple': [1, {'array': '<f8', 'items': [1.5, {'float': 'inf'}]}]}
+    >>> unpacked(packed((1, [None, {2: "b"}])))
+    (1, [None, {2: 'b'}])
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return value if isfinite(value) else {"float": str(value)}
+    if isinstance(value, np.ndarray):
+        return {"array": value.dtype.str, "items": list(map(packed, value.tolist()))}
+    if isinstance(value, tuple):
+        return {"tuple": list(map(packed, value))}
+    if isinstance(value, list | range):
+        return list(map(packed, value))
+    if isinstance(value, Mapping):
+        return {"dict": [[packed(key), packed(item)] for key, item in value.items()]}
+    raise TypeError(f"{value!r} is not a number, text or a list of these")
+
+
+def unpacked(value: JSON) -> Any:
+    """Return what `packed` was given; raise an InvalidContentError for any other JSON."""
+    match value:
+        case {"float": "nan" | "inf" | "-inf" as number}:
+            return float(number)
+        case {"array": str(kind), "items": list(items)} if np.dtype(kind).kind in "biufUO":
+            if np.dtype(kind).kind == "U":
+                return np.array(list(map(str, items)), dtype=str)
+            array = np.empty(len(items), kind)
+            array[:] = list(map(unpacked, items))
+            return array
+        case {"tuple": list(items)}:
+            return tuple(map(unpacked, items))
+        case {"dict": list(items)}:
+            return {unpacked(key): unpacked(item) for key, item in items}
+        case list():
+            return list(map(unpacked, value))
+        case dict():
+            raise InvalidContentError("a parameter is neither a value nor a list")
+    return value

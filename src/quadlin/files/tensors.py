@@ -19,7 +19,7 @@ import numpy as np
 from quadlin.files.atomic import NotRegularFileError, atomic_write, require_regular_file
 
 JSON = Any  # None, bool, int, float, str, and lists and dicts of them
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 KEY = "quadlin"
 HEADER_LIMIT = 64 << 20  # bytes of JSON; as Python objects they take a few times as much
 DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1", "BOOL": "|b1"}
