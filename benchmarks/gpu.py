@@ -28,7 +28,7 @@ from quadlin.core.model import Model, Steps
 from quadlin.core.rows import Rows
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import Target, Units
-from quadlin.data.gpu.device import OnDevice, offer_kernels
+from quadlin.data.device import OnDevice, offer_kernels
 
 BOUNDS = {"float32": 3e-6, "float64": 1e-13}
 CASES = [  # rows, features, columns, mean, strides, dtype

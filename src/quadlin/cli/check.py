@@ -27,8 +27,8 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.moments import Moments, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source, SourceError
-from quadlin.data.columns.errors import IdentifierWarning
-from quadlin.data.sources.feeds import Piece
+from quadlin.data.names import IdentifierWarning
+from quadlin.data.reader import Piece
 from quadlin.explain.diagnosis import listed
 from quadlin.metrics import degrees_of_freedom
 

@@ -29,8 +29,8 @@ from quadlin.cli.predict import check_model_output
 from quadlin.cli.rows import hold_rows, open_rows, watched
 from quadlin.core.moments import Moments
 from quadlin.data import Source
-from quadlin.data.columns.encoder import text_columns
-from quadlin.data.columns.names import shortened
+from quadlin.data.encoder import text_columns
+from quadlin.data.names import shortened
 from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
 from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier

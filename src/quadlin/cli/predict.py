@@ -34,7 +34,7 @@ from quadlin.cli.rows import load_model, open_rows_for, row_counts, stored_rows,
 from quadlin.core.arrays import to_numpy
 from quadlin.core.moments import Moments
 from quadlin.data import Source, SourceError
-from quadlin.data.sources.files import find, format_of
+from quadlin.data.files import find, format_of
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.regression.scores import NO_WEIGHT
 from quadlin.estimators.regression.scores import interval as interval_of

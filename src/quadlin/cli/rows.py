@@ -25,10 +25,11 @@ from quadlin.cli.options import (
     names_in,
 )
 from quadlin.data import Source, SourceError, open_source
-from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.sources.csv_text import Dialect
-from quadlin.data.sources.files import FORMATS, find, format_of
-from quadlin.data.sources.source import cached
+from quadlin.data.csv_text import Dialect
+from quadlin.data.encoder import TableEncoder
+from quadlin.data.files import FORMATS, find, format_of
+from quadlin.data.source import cached
+from quadlin.data.tables import CsvFile
 from quadlin.explain.diagnosis import listed
 from quadlin.files.model_file import load
 
@@ -322,8 +323,8 @@ def _beside(show: Any, done: threading.Event, state: _Progress) -> Iterator[_Pro
 
 def _estimated_rows(source: Source) -> int | None:
     """Estimate the rows of plain CSV files by the length of the first lines."""
-    units = getattr(source.feed, "units", None)
-    if getattr(source.feed, "format", None) not in CSV or not units:
+    units = [unit for unit in source.feed.units if isinstance(unit, CsvFile)]
+    if not units:
         return None
     path = Path(units[0].file.path)
     if path.suffix.lower() in (".gz", ".bz2"):

@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, check_cv
 
 from quadlin.core.arrays import to_numpy
 from quadlin.data import Source, is_dask
-from quadlin.data.columns.names import Categories, Name
+from quadlin.data.names import Categories, Name
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.rows.columns import checked

@@ -25,9 +25,9 @@ import numpy as np
 from scipy.sparse import eye_array, issparse
 
 from quadlin.core.arrays import to_numpy
-from quadlin.data.columns.columns import values_of
-from quadlin.data.columns.encoder import UNSEEN, TableEncoder, level_codes
-from quadlin.data.columns.names import position_of, shortened
+from quadlin.data.columns import values_of
+from quadlin.data.encoder import UNSEEN, TableEncoder, level_codes
+from quadlin.data.names import position_of, shortened
 from quadlin.solve.fits.fit_state import FitState
 
 ZERO = object()  # the value of a column whose features are all zero

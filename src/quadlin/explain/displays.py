@@ -14,8 +14,8 @@ from scipy.spatial import KDTree
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import LINKED
 from quadlin.core.messages import printable
-from quadlin.data.columns.encoder import ABSENT
-from quadlin.data.columns.names import position_of
+from quadlin.data.encoder import ABSENT
+from quadlin.data.names import position_of
 from quadlin.explain.decomposition import Decomposition, WholeColumn, column_values, value_pairs
 from quadlin.explain.effects import Effects
 from quadlin.explain.tables import prediction_name

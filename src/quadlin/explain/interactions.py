@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quadlin.core.arrays import unflagged
-from quadlin.data.columns.names import Name, position_of
+from quadlin.data.names import Name, position_of
 from quadlin.explain.pair_report import Pair, PairReport
 from quadlin.explain.tables import frame_of
 from quadlin.solve.fits.uncertainty import two_sided

@@ -12,11 +12,11 @@ from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.data import Source, open_source
-from quadlin.data.columns.encoder import text_columns
-from quadlin.data.columns.fields import check_one_hot, fields_among, given_fields
-from quadlin.data.columns.names import Categories, positions_of
-from quadlin.data.opening.engines import engine_for
-from quadlin.data.sources.source import cached
+from quadlin.data.encoder import text_columns
+from quadlin.data.engines import engine_for
+from quadlin.data.fields import check_one_hot, fields_among, given_fields
+from quadlin.data.names import Categories, positions_of
+from quadlin.data.source import cached
 from quadlin.explain.pair_report import PairReport, report_of
 from quadlin.solve.lowrank.observations import row_hash
 from quadlin.solve.lowrank.polish import fit_rows

@@ -11,7 +11,7 @@ from sklearn.base import is_classifier
 from quadlin.core.arrays import to_numpy, unflagged
 from quadlin.core.messages import printable
 from quadlin.data import Source
-from quadlin.data.columns.names import shortened
+from quadlin.data.names import shortened
 from quadlin.explain.tables import (
     found_pairs,
     frame_of,

@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import warn
 from quadlin.core.version import __version__
-from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.sources.csv_text import Dialect
+from quadlin.data.csv_text import Dialect
+from quadlin.data.encoder import TableEncoder
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV, shared_params
 from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.estimators.labels.fitted_classes import COUPLINGS, FittedClasses

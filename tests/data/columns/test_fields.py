@@ -14,8 +14,8 @@ from scipy import sparse
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Threads
 from quadlin.core.rows import Rows
-from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.fields import (
+from quadlin.data.encoder import TableEncoder
+from quadlin.data.fields import (
     field_counts,
     fields_among,
     groups_not_one_hot,

@@ -15,7 +15,7 @@ from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import UnitsMaker
-from quadlin.data.gpu.device import OnDevice
+from quadlin.data.device import OnDevice
 from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.step_length import family, gram
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quadlin.data.columns.names import Categories, Name
+from quadlin.data.names import Categories, Name
 from quadlin.estimators.labels.logistic_model import LogisticModel
 
 

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.chunks import Chunk
 from quadlin.data import Source, is_dask
-from quadlin.data.opening.dask_collections import lazily
+from quadlin.data.dask_rows import lazily
 from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.regression.base import SecondOrderModel
 from quadlin.estimators.regression.fitted import Fitted

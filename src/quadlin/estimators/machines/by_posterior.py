@@ -10,7 +10,7 @@ from quadlin.core.arrays import is_numpy
 from quadlin.core.chunks import MemorySource
 from quadlin.core.messages import warn
 from quadlin.data import Source, is_dask
-from quadlin.data.columns.encoder import joint, places, with_levels_of
+from quadlin.data.encoder import joint, places, with_levels_of
 from quadlin.estimators.machines.field_fit import rank_of
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.tasks import Task

@@ -6,8 +6,8 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.data.columns.encoder import TableEncoder, label_of
-from quadlin.data.columns.names import shortened
+from quadlin.data.encoder import TableEncoder, label_of
+from quadlin.data.names import shortened
 
 SIDES = ("user_rows", "item_rows")
 Frame = nw.DataFrame[Any]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from quadlin.data.columns.names import Categories, Name
+from quadlin.data.names import Categories, Name
 from quadlin.estimators.machines.by_posterior import ByPosterior, with_levels
 from quadlin.estimators.machines.field_fit import fit_fields
 from quadlin.estimators.machines.recommending import Recommending

@@ -10,7 +10,7 @@ from quadlin.core.model import in_units
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.data.columns.names import Categories, Name
+from quadlin.data.names import Categories, Name
 from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.machines.by_posterior import ByPosterior, has_posterior, with_levels

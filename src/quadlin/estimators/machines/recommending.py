@@ -8,8 +8,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import probability
-from quadlin.data.columns.encoder import label_of
-from quadlin.data.columns.names import position_of
+from quadlin.data.encoder import label_of
+from quadlin.data.names import position_of
 from quadlin.estimators.machines.two_tables import TwoTables
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.rows.parameters import is_whole

@@ -11,9 +11,9 @@ from sklearn.utils import check_array
 
 from quadlin.core.arrays import refuse_broken_sparse
 from quadlin.core.messages import warn
-from quadlin.data.columns.columns import check_frame
-from quadlin.data.columns.names import shortened
-from quadlin.data.sources.readers import fill_missing
+from quadlin.data.columns import check_frame
+from quadlin.data.names import shortened
+from quadlin.data.reader import fill_missing
 from quadlin.estimators.machines.excluded_pairs import SIDES, Frame, keys_of, matches, positions
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.trust import Reach

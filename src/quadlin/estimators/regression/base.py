@@ -12,8 +12,8 @@ from quadlin.core.arrays import unflagged
 from quadlin.core.engine import blas_between_sums
 from quadlin.core.messages import warn
 from quadlin.core.rows import Rows
-from quadlin.data.columns.id_columns import find_ids
-from quadlin.data.opening.engines import engine_for
+from quadlin.data.columns import find_ids
+from quadlin.data.engines import engine_for
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitting import Attributes, Job, OnStep
 from quadlin.estimators.regression.streaming import Streaming

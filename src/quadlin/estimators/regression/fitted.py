@@ -14,7 +14,7 @@ from quadlin.core.block import Block
 from quadlin.core.model import predict
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
-from quadlin.data.columns.fields import field_numbers
+from quadlin.data.fields import field_numbers
 from quadlin.estimators.regression.tasks import FitResult, Task
 from quadlin.estimators.regression.trust import Reach, in_model_dtype
 from quadlin.estimators.rows.columns import Columns

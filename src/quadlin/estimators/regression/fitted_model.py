@@ -15,9 +15,9 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.messages import each_warning_once, warn
 from quadlin.core.moments import Moments
 from quadlin.data import Source, is_dask
-from quadlin.data.columns.encoder import TableEncoder
-from quadlin.data.columns.names import Name
-from quadlin.data.opening.dask_collections import lazily, lazily_with_std
+from quadlin.data.dask_rows import lazily, lazily_with_std
+from quadlin.data.encoder import TableEncoder
+from quadlin.data.names import Name
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.rows.columns import chunks_to_predict
 from quadlin.explain.decomposition import Decomposition, whole_columns

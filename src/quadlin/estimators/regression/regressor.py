@@ -7,7 +7,7 @@ from sklearn.base import RegressorMixin
 
 from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.data.columns.names import Categories, Name
+from quadlin.data.names import Categories, Name
 from quadlin.estimators.regression.base import SecondOrderModel
 from quadlin.estimators.regression.scores import d2_of, interval, r2_of, source_to_score
 from quadlin.estimators.regression.streaming import as_array

@@ -14,7 +14,7 @@ from quadlin.core.messages import warn
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
-from quadlin.data.columns.fields import given_fields
+from quadlin.data.fields import given_fields
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.fitted_model import FittedModel
 from quadlin.estimators.regression.tasks import (

@@ -18,9 +18,9 @@ from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.data import Source
-from quadlin.data.columns.encoder import TableEncoder, text_columns
-from quadlin.data.columns.fields import check_one_hot, fields_among, given_fields, groups_in
-from quadlin.data.columns.names import Name, positions_of
+from quadlin.data.encoder import TableEncoder, text_columns
+from quadlin.data.fields import check_one_hot, fields_among, given_fields, groups_in
+from quadlin.data.names import Name, positions_of
 from quadlin.estimators.rows.columns import Columns
 from quadlin.estimators.rows.parameters import alphas, is_auto
 from quadlin.solve.composite.pair_composite import PairRequest

@@ -17,11 +17,11 @@ from quadlin.core.messages import warn
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask, open_source
-from quadlin.data.columns.columns import check_frame
-from quadlin.data.columns.encoder import TableEncoder, Unseen, text_columns
-from quadlin.data.columns.names import NumberedNames, did_you_mean, shortened
-from quadlin.data.sources.csv_text import Dialect
-from quadlin.data.sources.readers import array_fill, fill_missing
+from quadlin.data.columns import check_frame
+from quadlin.data.csv_text import Dialect
+from quadlin.data.encoder import TableEncoder, Unseen, text_columns
+from quadlin.data.names import NumberedNames, did_you_mean, shortened
+from quadlin.data.reader import array_fill, fill_missing
 from quadlin.estimators.rows.input_errors import check_weights
 from quadlin.estimators.rows.validation import (
     checked_weight,

@@ -12,7 +12,7 @@ from quadlin.core.arrays import is_numpy, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.data.columns.columns import missing_in
+from quadlin.data.columns import missing_in
 from quadlin.estimators.rows.validation import kind_of_dates, refuse_masked
 from quadlin.explain.diagnosis import listed
 

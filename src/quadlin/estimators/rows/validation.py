@@ -18,7 +18,7 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import validate_data
 
 from quadlin.core.arrays import Array, moved, namespace, refuse_broken_sparse
-from quadlin.data.columns.columns import TIMES, dates_in
+from quadlin.data.columns import TIMES, dates_in
 
 # Before 1.9 scikit-learn asks frames for their names by a protocol that polars 2 does not have.
 _SEES_FRAMES = tuple(map(int, __version__.split(".")[:2])) >= (1, 9)

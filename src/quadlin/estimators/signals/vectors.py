@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator
 from sklearn.utils.validation import check_array
 
 from quadlin.core.arrays import refuse_broken_sparse
-from quadlin.data.columns.columns import TEXT, check_frame
+from quadlin.data.columns import TEXT, check_frame
 from quadlin.estimators.rows.validation import (
     float_types,
     refuse_masked,

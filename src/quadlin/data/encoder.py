@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -15,21 +15,27 @@ from scipy.sparse import csr_array
 
 from quadlin.core.arrays import assembled
 from quadlin.core.messages import warn
-from quadlin.data.columns.columns import (
+from quadlin.data.columns import (
+    OBJECTS,
+    TIMES,
+    Column,
     Values,
     columns_in,
-    identifier_advice,
-    is_category,
-    is_frame,
     is_text,
     missing_in,
     number_dtype,
     numbers_of,
-    refuse_missing_rows,
     values_of,
 )
-from quadlin.data.columns.errors import ColumnError, IdentifierWarning
-from quadlin.data.columns.names import other_names, shortened
+from quadlin.data.names import (
+    IdentifierWarning,
+    SourceError,
+    infinite_value,
+    missing_value,
+    other_names,
+    row_in_words,
+    shortened,
+)
 
 Levels = dict[str, int]  # the position of each level in its field
 MISSING_LEVEL = "missing"  # the level of missing text, where that is allowed
@@ -170,126 +176,97 @@ def level_codes(values: Values, levels: Levels) -> np.ndarray:
 
 
 Where = Callable[[Any, str], str]  # a column and one of its labels → the first row that has it
-MOST_LEVELS = 10_000  # a column with more is a number or an identifier rather than a category
 MANY, FEW = 20, 0.1  # fewest labels, and largest share that are no numbers, of a column of numbers
 
 
-class LevelLearner:
-    """Learns the levels of text columns from pieces of a table.
+@dataclass
+class SeenLevels:
+    """The levels of a column in the rows that were seen so far.
 
     Examples
     --------
-    >>> import polars as pl
-    >>> table = pl.DataFrame({"city": ["Rome", "Oslo", "Rome", "Oslo"], "age": [31, 0, 5, 2]})
-    >>> learner = LevelLearner(["city", "age"], ["city"], np.dtype(float))
-    >>> for start in (0, 3):
-    ...     learner.add(table[start : start + 3])
-    >>> learner.levels()
-    ({'Oslo': 0, 'Rome': 1}, None)
+    >>> seen = SeenLevels("city")
+    >>> seen.add(np.array(["Rome", "Oslo"], dtype=object))
+    >>> seen.add(np.array(["Bonn", "Rome"], dtype=object))
+    >>> seen.levels()
+    {'Bonn': 0, 'Oslo': 1, 'Rome': 2}
     """
 
-    def __init__(
-        self,
-        input_names: Sequence[Any],
-        text: Sequence[Any],
-        dtype: np.dtype,
-        declared: Collection[Any] = (),
-        missing: str = "error",
-        decimal: str | None = None,
-    ) -> None:
-        self.input_names, self.dtype, self.rows = tuple(input_names), dtype, 0
-        self.seen: dict[Any, set[tuple[Any, str]]] = {name: set() for name in text}
-        self.present = dict.fromkeys(text, 0)  # rows in which a column is not missing
-        self.kinds: dict[Any, set[str | None]] = {}  # dtypes of the values, None for text
-        self.declared = declared  # as categories, by the user
-        self.missing = missing  # "mean": a missing value is a level of its own
-        self.decimal = decimal  # of CSV, whose options can read a cell differently
-        self.plain: set[Any] = set()  # columns whose dtype is not categorical
+    name: Any
+    may_be_missing: bool = False  # a missing value is a level of its own
+    keyed: set[tuple[Any, str]] = field(default_factory=set)  # each label with its sort key
+    kinds: set[str | None] = field(default_factory=set)  # dtypes of the values, None for text
+    rows: int = 0
+    present: int = 0  # rows in which a value is not missing
+    is_plain: bool = False  # whether the dtype is not categorical
 
-    def add(self, frame: Any) -> None:
-        """Note the levels of some rows; columns of numbers may be left out."""
-        table = nw.from_native(frame, eager_only=True)
-        self.rows += len(table)
-        for name in self.seen:
-            self.see(name, values_of(table.get_column(name)))
-
-    def see(self, name: Any, values: Values) -> None:
-        """Note the levels of some values of a column."""
-        if isinstance(values, np.ndarray) or values.dtype == nw.String:
-            self.plain.add(name)
+    def add(self, values: Values) -> None:
+        """Note the levels of some rows."""
+        self.is_plain |= isinstance(values, np.ndarray) or values.dtype == nw.String
         absent = missing_in(values)
+        self.rows += len(absent)
         if absent.any():
-            if self.missing != "mean":
-                refuse_missing_rows(name, absent)
-            self.seen[name].add((MISSING_LEVEL, MISSING_LEVEL))
+            if not self.may_be_missing:
+                raise SourceError(missing_value(self.name, row_in_words(int(absent.argmax()))))
+            self.keyed.add((MISSING_LEVEL, MISSING_LEVEL))
             values = filtered(values, ~absent)
-        self.kinds.setdefault(name, set()).add(kind_of(values))
-        self.seen[name] |= keyed_levels(values)
-        self.present[name] += len(values)
+        self.kinds.add(kind_of(values))
+        self.keyed |= keyed_levels(values)
+        self.present += len(values)
 
-    def levels(self, where: Where | None = None) -> tuple[Levels | None, ...]:
-        """Return the levels of each input column, None for numbers.
+    def levels(self) -> Levels:
+        """Return the levels, sorted or in the order of their categories."""
+        absent = {(MISSING_LEVEL, MISSING_LEVEL)} & self.keyed
+        try:
+            pairs = sorted(self.keyed)
+        except TypeError:
+            try:  # ranks or numbers, and a missing value
+                pairs = [*sorted(self.keyed - absent), *absent]
+            except TypeError:  # categories of several types
+                pairs = sorted((label, label) for _, label in self.keyed)
+        return {label: i for i, label in enumerate(dict.fromkeys(label for _, label in pairs))}
 
-        Parameters
-        ----------
-        where : callable or None
-            Names the first row in which a column has a given label, for messages.
+    def check(self, where: Where, decimal: str | None = None) -> None:
+        """Raise an error if the values are numbers as text, or all different; warn if most are.
 
-        Raises
-        ------
-        ValueError
-            For a column that holds numbers as text or, with too many levels, an identifier.
+        `decimal` is the decimal point of CSV, whose options can read a cell differently.
         """
-        levels = {name: _ordered(seen) for name, seen in self.seen.items()}
-        for name, labels in levels.items():
-            if name not in self.declared:
-                self._check(name, list(labels), where)
-        return tuple(levels.get(name) for name in self.input_names)
-
-    def level_kinds(self) -> tuple[str | None, ...]:
-        """Return the dtype of the levels of each input column; None for text or without levels."""
-        return tuple(common_kind(self.kinds.get(name, set())) for name in self.input_names)
-
-    def _check(self, name: Any, labels: list[str], where: Where | None) -> None:
-        """Raise an error if a column of text holds numbers or an identifier; warn if it may."""
-        present = [label for label in labels if self.missing != "mean" or label != MISSING_LEVEL]
-        is_category = f" If it is a category, give categorical_features={[str(name)]!r}."
-        if name in self.plain and (problem := self._numbers(str(name), present, where)):
-            raise ColumnError(str(name), problem + is_category)
-        once = MANY <= len(present) == self.present[name]
-        if once or len(labels) > MOST_LEVELS:
-            advice = identifier_advice(name, len(labels), self.rows, once)
-            raise ColumnError(str(name), advice + is_category)
+        labels = [label for _, label in self.keyed]
+        labels = [label for label in labels if label != MISSING_LEVEL or not self.may_be_missing]
+        name = str(self.name)
+        problem = self._number_problem(labels, where, decimal) if self.is_plain else None
+        once = MANY <= len(labels) == self.present
+        advice = (
+            f"Column {name!r} has {len(labels)} levels in {self.rows} rows and looks like an "
+            f"identifier: the model learns {'nothing' if once else 'little'} from levels that "
+            "occur so rarely. Drop the column, or merge its levels."
+        )
+        if problem or once:
+            declare = f" If it is a category, give categorical_features={[name]!r}."
+            raise SourceError((problem or advice) + declare, name)
         if 2 * len(labels) > self.rows:
-            warn(identifier_advice(name, len(labels), self.rows, once), IdentifierWarning)
+            warn(advice, IdentifierWarning)
 
-    def _numbers(self, name: str, labels: list[str], where: Where | None) -> str | None:
+    def _number_problem(self, labels: list[str], where: Where, decimal: str | None) -> str | None:
         """Return what is wrong with labels that are numbers but for commas or a few words."""
-        words = [label for label in labels if not NUMBER.fullmatch(label)]
-        commas = [label for label in words if _has_comma(label)]
-        if commas and len(commas) == len(words):
-            remedy = 'Give decimal="," if it is the decimal point' if self.decimal else "Convert it"
-            return f"Column {name!r} holds numbers with commas, such as {commas[0]!r}. {remedy}."
+        name, words = str(self.name), sorted(v for v in labels if not NUMBER.fullmatch(v))
+        if words and all(NUMBER.fullmatch(word.replace(",", ".", 1)) for word in words):
+            remedy = 'Give decimal="," if it is the decimal point' if decimal else "Convert it"
+            return f"Column {name!r} holds numbers with commas, such as {words[0]!r}. {remedy}."
         if len(labels) < MANY or len(words) > FEW * len(labels):
             return None
         if words:
-            first = "" if where is None else f", first in {where(name, words[0])}"
-            remedy = f", give na={words[:5]!r} if they are missing" if self.decimal else ""
+            remedy = f", give na={words[:5]!r} if they are missing" if decimal else ""
             return (
-                f"Column {name!r} holds numbers, but also {shortened(words, 5)}{first}. Correct or "
-                f"empty such cells{remedy}."
+                f"Column {name!r} holds numbers, but also {shortened(words, 5)}, first in "
+                f"{where(self.name, words[0])}. Correct or empty such cells{remedy}."
             )
         if all(label.isdecimal() for label in labels):  # they may be codes
             return None
         remedy = "Convert them with pandas.to_numeric(column) or polars' cast(pl.Float64)."
-        if self.decimal == ",":
+        if decimal == ",":
             remedy = 'Give decimal="." if the point is the decimal point.'
-        return f"Column {name!r} holds numbers as text, such as {labels[0]!r}. {remedy}"
-
-
-def _has_comma(label: str) -> bool:
-    """Return whether a label is a number in which commas are decimal points or group digits."""
-    return "," in label and any(NUMBER.fullmatch(label.replace(",", sign)) for sign in (".", ""))
+        return f"Column {name!r} holds numbers as text, such as {sorted(labels)[0]!r}. {remedy}"
 
 
 def may_be_numbers(levels: Levels) -> bool:
@@ -310,32 +287,6 @@ def keyed_levels(values: Values) -> set[tuple[Any, str]]:
         rank = {key: i for i, key in enumerate(values.dtype.categories)}
         keys = [rank[key] for key in keys]
     return set(zip(keys, labels, strict=True))
-
-
-def _ordered(levels: set[tuple[Any, str]]) -> Levels:
-    """Return the levels, sorted or in the order of their categories."""
-    absent = {(MISSING_LEVEL, MISSING_LEVEL)} & levels
-    try:
-        pairs = sorted(levels)
-    except TypeError:
-        try:  # ranks or numbers, and a missing value
-            pairs = [*sorted(levels - absent), *absent]
-        except TypeError:  # categories of several types
-            pairs = sorted((label, label) for _, label in levels)
-    unique = dict.fromkeys(label for _, label in pairs)
-    return {label: code for code, label in enumerate(unique)}
-
-
-def held_other(name: str, now: str, levels: Levels | None) -> str:
-    """Return a message that a column does not hold what it held during the fit."""
-    before = "numbers" if levels is None else "text"
-    return f"Column {name!r} has {now}, but it held {before} during the fit. Convert it."
-
-
-def first_row_with(values: Values, label: str) -> str:
-    """Return the first row of a column that has a label."""
-    plain = values if isinstance(values, np.ndarray) else values.cast(nw.String())
-    return f"row {list(map(str, plain)).index(label)} (counted from 0)"
 
 
 @dataclass(frozen=True)
@@ -371,10 +322,7 @@ class TableEncoder:
 
     @classmethod
     def learn(
-        cls,
-        rows: Any,
-        declared: Collection[Any] = (),
-        missing: str = "error",
+        cls, rows: Any, declared: Collection[Any] = (), missing: str = "error"
     ) -> "TableEncoder | None":
         """Learn the levels of categorical columns; return None if all columns hold numbers.
 
@@ -391,28 +339,36 @@ class TableEncoder:
         -------
         TableEncoder or None
         """
-        columns = columns_in(rows) or {}
-        text = [name for name, values in columns.items() if name in declared or is_text(values)]
-        if not text:
-            return None
-        dtype = number_dtype(v.dtype for name, v in columns.items() if name not in text)
-        learner = LevelLearner(list(columns), text, dtype, declared, missing)
-        learner.rows = len(columns[text[0]])
-        for name in text:
-            learner.see(name, values_of(columns[name]))
-        return cls.of(learner, lambda name, label: first_row_with(columns[name], label))
+        given = columns_in(rows) or {}
+        columns = [Column.of(name, values, name in declared) for name, values in given.items()]
+        text = [column.name for column in columns if column.kind == "category"]
+        seen = {name: SeenLevels(name, missing == "mean") for name in text}
+
+        def where(name: Any, label: str) -> str:
+            column = given[name]
+            plain = column if isinstance(column, np.ndarray) else column.cast(nw.String())
+            return row_in_words(list(map(str, plain)).index(label))
+
+        for name, levels in seen.items():
+            levels.add(values_of(given[name]))
+            if name not in declared:
+                levels.check(where)
+        return cls.of(columns, seen, number_dtype(columns)) if seen else None
 
     @classmethod
-    def of(cls, learner: LevelLearner, where: Where | None = None) -> "TableEncoder":
-        """Return the encoder of what a learner has seen; see `LevelLearner.levels`."""
-        levels = learner.levels(where)
-        names, kinds = tuple(map(str, learner.input_names)), learner.level_kinds()
-        return cls(names, levels, learner.dtype, kinds if any(kinds) else ())
+    def of(
+        cls, columns: Sequence[Column], seen: Mapping[Any, SeenLevels], dtype: np.dtype
+    ) -> "TableEncoder":
+        """Return the encoder of columns and of the levels that were seen."""
+        levels = tuple(seen[c.name].levels() if c.name in seen else None for c in columns)
+        kinds = tuple(common_kind(seen[c.name].kinds) if c.name in seen else None for c in columns)
+        names = tuple(str(column.name) for column in columns)
+        return cls(names, levels, dtype, kinds if any(kinds) else ())
 
     def __post_init__(self) -> None:
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
-            raise ValueError(f"Two encoded columns would be named {repeated[0]!r}. Rename one.")
+            raise SourceError(f"Two encoded columns would be named {repeated[0]!r}. Rename one.")
 
     def encode(self, rows: Any, may_be_missing: bool = False) -> tuple[csr_array, Unseen]:
         """Encode rows, in O(n + nnz) memory.
@@ -434,16 +390,22 @@ class TableEncoder:
             `missing` counts missing values in columns that had none when `learn` saw them.
         """
         columns, unseen, n = [], Unseen(), 0
-        parts = zip(self.columns_of(rows), self.input_names, self.levels, strict=True)
-        for values, name, levels in parts:
+        for column, name, levels in zip(
+            self.columns_of(rows), self.input_names, self.levels, strict=True
+        ):
+            values = values_of(column)
             absent, n = missing_in(values), len(values)
-            if not may_be_missing:
-                refuse_missing_rows(name, absent)
-            if levels is None:
-                columns.append(numbers_of(values, absent, name, self.dtype))
+            if absent.any() and not may_be_missing:
+                raise SourceError(missing_value(name, row_in_words(int(absent.argmax()))))
+            if levels is not None:
+                columns.append(codes := level_codes(values, levels))
+                unseen.count(name, codes)
                 continue
-            columns.append(codes := level_codes(values, levels))
-            unseen.count(name, codes)
+            with np.errstate(over="ignore"):
+                columns.append(numbers := numbers_of(values).astype(self.dtype))
+            if (infinite := np.isinf(numbers)).any():
+                where = row_in_words(int(infinite.argmax()))
+                raise SourceError(infinite_value(name, where, self.dtype))
         return self.joined(columns, n), unseen
 
     def only(self, names: Sequence[str]) -> tuple["TableEncoder", np.ndarray]:
@@ -521,7 +483,9 @@ class TableEncoder:
         """Yield the values of each column, and refuse one that is not what `learn` saw."""
         columns = columns_in(rows)
         names = [] if columns is None else list(map(str, columns))
-        if columns is None or (names != list(self.input_names) and not is_frame(rows)):
+        if columns is None or (
+            names != list(self.input_names) and isinstance(rows, np.ndarray | list)
+        ):
             unnamed = all(name == f"x{j}" for j, name in enumerate(self.input_names))
             expected = f"an array of {len(self.input_names)} columns" if unnamed else "a frame"
             raise ValueError(
@@ -531,16 +495,25 @@ class TableEncoder:
             )
         if names != list(self.input_names):
             raise ValueError(other_names(names, self.input_names))
-        kinds = self.kinds or (None,) * len(self.levels)
-        parts = zip(columns.values(), self.input_names, self.levels, kinds, strict=True)
-        for column, name, levels, kind in parts:
+        for number, column in enumerate(columns.values()):
             if len(column) and not isinstance(column, np.ndarray) and column.is_null().all():
                 yield np.full(len(column), np.nan)  # its dtype says nothing
                 continue
-            text = is_category(column, has_levels=levels is not None)
-            if text if levels is None else not (text or kind or may_be_numbers(levels)):
-                raise ValueError(held_other(name, f"dtype {column.dtype}", levels))
-            yield values_of(column)
+            self.check_column(number, column)
+            yield column
+
+    def check_column(self, number: int, column: Values) -> None:
+        """Refuse a column of numbers that held levels in `learn`, or the other way round."""
+        name, levels = self.input_names[number], self.levels[number]
+        kind = self.kinds[number] if self.kinds else None
+        any_dtype = isinstance(column, np.ndarray) or column.dtype in (*TIMES, *OBJECTS, nw.List)
+        text = (levels is not None and any_dtype) or is_text(column)
+        if text if levels is None else not (text or kind or may_be_numbers(levels)):
+            raise SourceError(
+                f"Column {name!r} has dtype {column.dtype}, but it held "
+                f"{'numbers' if levels is None else 'text'} during the fit. Convert it.",
+                name,
+            )
 
 
 def text_columns(encoder: TableEncoder | None) -> dict[str, np.ndarray]:
@@ -558,54 +531,43 @@ def with_levels_of(encoder: TableEncoder, rows: Any) -> TableEncoder:
     >>> with_levels_of(encoder, pl.DataFrame({"city": ["Paris", "Rome"]})).names
     ('city=Oslo', 'city=Paris', 'city=Rome')
     """
-    labels: list[Collection[str]] = []
-    kinds: list[str | None] = []
-    for values, levels in zip(encoder.columns_of(rows), encoder.levels, strict=True):
-        kind, new = None, set[str]()
-        if levels is not None and len(there := filtered(values, ~missing_in(values))):
-            kind, new = kind_of(there), {label for _, label in keyed_levels(there)}
-        labels.append(new)
-        kinds.append(kind)
-    return _merged(encoder, labels, kinds)
+    levels, kinds = list[Levels | None](), list[str | None]()
+    for column, old in zip(encoder.columns_of(rows), encoder.levels, strict=True):
+        values = values_of(column)
+        there = filtered(values, ~missing_in(values))
+        empty = old is None or not len(there)
+        levels.append(None if empty else dict.fromkeys((v for _, v in keyed_levels(there)), 0))
+        kinds.append(None if empty else kind_of(there))
+    return joint(encoder, replace(encoder, levels=tuple(levels), kinds=tuple(kinds)))
 
 
 def joint(encoder: TableEncoder, other: TableEncoder) -> TableEncoder:
     """Return an encoder with the levels of two encoders of the same columns."""
-    kinds = other.kinds or (None,) * len(other.levels)
-    return _merged(encoder, [levels or () for levels in other.levels], kinds)
+    nothing = (None,) * len(encoder.levels)
+    levels, kinds = list(encoder.levels), list(encoder.kinds or nothing)
+    for i, (old, more) in enumerate(zip(encoder.levels, other.levels, strict=True)):
+        new = set(more or ()).difference(old or ())
+        if old is not None and new:
+            kinds[i] = common_kind({kinds[i], (other.kinds or nothing)[i]})
+            merged = _merged_labels(list(old), new, kinds[i])
+            levels[i] = {label: code for code, label in enumerate(merged)}
+    if all(new is old for new, old in zip(levels, encoder.levels, strict=True)):
+        return encoder
+    return replace(encoder, levels=tuple(levels), kinds=tuple(kinds) if any(kinds) else ())
+
+
+def _merged_labels(old: list[str], new: set[str], kind: str | None) -> list[str]:
+    """Return all labels, sorted as numbers or text; new ones come last if the old are unsorted."""
+
+    def key(label: str) -> Any:
+        if kind is None or np.dtype(kind).kind == "b":
+            return label
+        return np.inf if label == MISSING_LEVEL else float(label)
+
+    return sorted([*old, *new], key=key) if old == sorted(old, key=key) else [*old, *sorted(new)]
 
 
 def places(encoder: TableEncoder, grown: TableEncoder) -> np.ndarray:
     """Return the positions of an encoder's output columns in an encoder with more levels."""
     position = {name: place for place, name in enumerate(grown.names)}
     return np.array([position[name] for name in encoder.names], dtype=np.int64)
-
-
-def _merged(
-    encoder: TableEncoder, more: Sequence[Collection[str]], kinds: Sequence[str | None]
-) -> TableEncoder:
-    old_kinds = encoder.kinds or (None,) * len(encoder.levels)
-    levels: list[Levels | None] = []
-    merged: list[str | None] = []
-    for old, labels, kind, new_kind in zip(encoder.levels, more, old_kinds, kinds, strict=True):
-        new = set(labels).difference(old or ())
-        levels.append(old)
-        merged.append(common_kind({kind, new_kind}) if new else kind)
-        if old is None or not new:
-            continue
-        levels[-1] = {label: i for i, label in enumerate(_merge_labels(old, new, merged[-1]))}
-    if all(new is old for new, old in zip(levels, encoder.levels, strict=True)):
-        return encoder
-    return replace(encoder, levels=tuple(levels), kinds=tuple(merged) if any(merged) else ())
-
-
-def _merge_labels(old: Levels, new: set[str], kind: str | None) -> list[str]:
-    """Return all labels, sorted as numbers or text; new ones come last if the old are unsorted."""
-    is_number = kind is not None and np.dtype(kind).kind in "iuf"
-    key: Any = float if is_number else str
-    absent = [MISSING_LEVEL] if is_number and MISSING_LEVEL in old else []
-    labels = [label for label in old if label not in absent]
-    keys = [key(label) for label in labels]
-    if keys != sorted(keys):
-        return [*old, *sorted(new)]
-    return [*sorted([*labels, *sorted(new)], key=key), *absent]

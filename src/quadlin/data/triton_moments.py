@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from quadlin.core.arrays import Array
-from quadlin.data.gpu.triton_passes import Tile, shape_of, takes
+from quadlin.data.triton_passes import Tile, shape_of, takes
 
 MOMENTS = Tile(64, 32, 4, 3)
 RUN = 2048  # rows of a program

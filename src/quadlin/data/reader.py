@@ -1,6 +1,6 @@
-"""The reader, which turns pieces of arrays and of tables into numbers, and their missing values."""
+"""Pieces of rows as they were stored, and the reader, which turns them into numbers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,13 +10,47 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import canonical, namespace, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.data.columns.columns import missing_in, values_of
-from quadlin.data.columns.encoder import TableEncoder, Unseen, level_codes
-from quadlin.data.columns.errors import ReadOnceError, SourceError, first_line
-from quadlin.data.columns.names import NumberedNames, shortened
-from quadlin.data.sources.feeds import Feed, Piece, default_rows
+from quadlin.data.columns import missing_in, numbers_of, values_of
+from quadlin.data.encoder import TableEncoder, Unseen, level_codes
+from quadlin.data.names import (
+    NumberedNames,
+    SourceError,
+    first_line,
+    infinite_value,
+    missing_value,
+    row_in_words,
+    shortened,
+)
 
 POLICIES = ("error", "drop", "mean")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows as they were stored: an array, CSR or a frame, and where they come from."""
+
+    X: Any
+    y: Any = None
+    weight: Any = None
+    place: str | None = None  # a file or another part of the source; None for all of it
+    row: int = 0  # number of the first row in its place
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    def between(self, first: int, last: int) -> "Piece":
+        """Return the rows [first, last)."""
+        if first == 0 and last == len(self):
+            return self
+        y, weight = (None if v is None else v[first:last] for v in (self.y, self.weight))
+        sliced = hasattr(self.X, "slice")  # an Arrow table
+        X = self.X.slice(first, last - first) if sliced else self.X[first:last]
+        return Piece(X, y, weight, self.place, self.row + first)
+
+    def where(self, row: int) -> str:
+        """Return the position of a row of this piece in words, for messages."""
+        inside = "" if self.place is None else f" of {self.place}"
+        return row_in_words(self.row + row).replace(" (", f"{inside} (")
 
 
 @dataclass
@@ -51,7 +85,7 @@ class Reader:
     groups: tuple[np.ndarray, ...] = ()  # known one-hot groups
     # Of tables
     is_table: bool = False
-    text: frozenset[Any] = frozenset()  # the columns that hold text
+    text: frozenset[Any] = frozenset()  # the columns that are categories
     target: Any = None  # a column's name; None if y is a separate array or missing
     weight: Any = None
     encoder: TableEncoder | None = None
@@ -75,11 +109,6 @@ class Reader:
         return tuple(map(str, self.columns)) if self.is_table else self.columns
 
     @property
-    def fields(self) -> tuple[np.ndarray, ...]:
-        """Return the one-hot groups."""
-        return self.groups if self.encoder is None else self.encoder.fields
-
-    @property
     def sparse(self) -> bool:
         """Return whether X is CSR."""
         return self.is_csr or self.encoder is not None
@@ -92,11 +121,16 @@ class Reader:
     def read(self, piece: Piece, counts: Counts) -> Chunk:
         """Return the rows of a piece that are kept, as numbers, with missing ones filled."""
         chunk, frame = self.keep(piece, counts)
+        X, kept = chunk.X, None
         if self.encoder is not None:
-            X = self._encode(self.encoder, chunk.X, frame, piece, counts)
-            chunk = replace(chunk, X=X)
-        X, absent = (chunk.X, None) if finite(chunk.X) else self._fill(chunk.X)
-        return replace(chunk, X=X, absent=absent, kept_columns=self._passed_on(frame))
+            X = self._encode(self.encoder, X, frame, piece, counts)
+        X, absent = fill_missing(X, self.fill or {}, self.names)
+        if self.kept_columns is not None:
+            names = nw.from_native(self.kept_columns, eager_only=True).columns
+            kept = frame.select(names).to_native()
+            if hasattr(kept, "column_names"):  # files may differ in the width of their numbers
+                kept = kept.cast(self.kept_columns.schema)
+        return replace(chunk, X=X, absent=absent, kept_columns=kept)
 
     def keep(self, piece: Piece, counts: Counts) -> tuple[Chunk, Any]:
         """Return the numbers of the rows that are kept, and their frame if they are of a table.
@@ -104,21 +138,15 @@ class Reader:
         Values that the policy does not allow raise an error that names column and row.
         """
         frame, X, y, weight = self._columns_of(piece) if self.is_table else self._array_of(piece)
-        clean = finite(X)
-        if not clean:
-            refuse_infinite(X, self.numbers, piece)
-            if self.missing == "error":
-                refuse_missing(X, self.numbers, piece)
-        bad = np.zeros(len(piece), dtype=bool)
-        if self.missing == "drop" and not clean:
-            bad |= _rows_with(X, np.isnan)
+        y, weight = _vector(y, piece, "The target"), _vector(weight, piece, "The weight")
+        bad = self._missing_numbers(X, piece)
         for name in self.text if self.missing != "mean" else ():
             absent = missing_in(values_of(frame.get_column(name)))
             if absent.any() and self.missing == "error":
-                raise SourceError(_contains_nan(name, piece, int(absent.argmax())))
+                raise SourceError(missing_value(name, piece.where(int(absent.argmax())), True))
             bad |= absent
-        bad |= self._missing_vector(y, piece, "target", self.target)
-        bad |= self._missing_vector(weight, piece, "weight", self.weight)
+        bad |= self._missing_in_vector(y, piece, "target", self.target)
+        bad |= self._missing_in_vector(weight, piece, "weight", self.weight)
         if weight is not None and (weight < 0).any():
             row = int((weight < 0).argmax())
             raise SourceError(
@@ -147,36 +175,62 @@ class Reader:
             else:
                 X = piece.X.toarray() if issparse(piece.X) else piece.X
                 X = np.ascontiguousarray(X, dtype=self.dtype)
-        y, weight = (
-            _vector(piece.y, piece, "The target"),
-            _vector(piece.weight, piece, "The weight"),
-        )
-        return None, X, y, weight
+        return None, X, piece.y, piece.weight
 
     def _columns_of(self, piece: Piece) -> tuple[Any, Any, Any, Any]:
         frame = nw.from_native(piece.X, eager_only=True)
+        native = frame.to_native()
+        arrow = hasattr(native, "column_names")  # whose own columns are faster to read
+        columns: Any = (
+            dict(zip(native.column_names, native.columns, strict=True)) if arrow else frame
+        )
+
+        def numbers(name: Any) -> np.ndarray:
+            try:
+                return numbers_of(columns[name])
+            except Exception as error:  # each library raises other errors
+                raise SourceError(
+                    f"Column {str(name)!r}, from {piece.where(0)} on, does not hold numbers: "
+                    f"{first_line(error)} Convert it, or leave it out of `columns`."
+                ) from None
+
         needed = [*self.columns, *(n for n in (self.target, self.weight) if n is not None)]
-        if self.kept_columns is not None:
-            needed += nw.from_native(self.kept_columns, eager_only=True).columns
         if gone := sorted(set(needed) - set(frame.columns), key=str):
             raise SourceError(
                 f"The rows from {piece.where(0)} on have no column {gone[0]!r}; they have "
                 f"{shortened(frame.columns)}."
             )
-        values = _numeric_columns(frame, piece)
-        numbers = self.numbers
-        X = np.empty((len(frame), len(numbers)), self.dtype)
+        names = self.numbers
+        X = np.empty((len(frame), len(names)), self.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            for j, name in enumerate(numbers):
-                X[:, j] = values(name)
-        if self.labels is not None and self.target is not None:
-            y: Any = _label_codes(frame.get_column(self.target), self.labels, piece)
-        else:
-            y = piece.y if self.target is None else values(self.target)
-        weight = piece.weight if self.weight is None else values(self.weight)
-        return frame, X, _vector(y, piece, "The target"), _vector(weight, piece, "The weight")
+            for j, name in enumerate(names):
+                X[:, j] = numbers(name)
+        weight = piece.weight if self.weight is None else numbers(self.weight)
+        if self.target is None:
+            return frame, X, piece.y, weight
+        if self.labels is None:
+            return frame, X, numbers(self.target), weight
+        return frame, X, _label_codes(frame.get_column(self.target), self.labels, piece), weight
 
-    def _missing_vector(self, values: Any, piece: Piece, role: str, name: Any) -> Any:
+    def _missing_numbers(self, X: Any, piece: Piece) -> np.ndarray:
+        """Return which rows have missing numbers and must be dropped; others raise an error."""
+        if finite(X):
+            return np.zeros(len(piece), dtype=bool)
+        if spot := _first_entry(X, np.isinf):
+            name, where = self.numbers[spot[1]], piece.where(spot[0])
+            raise SourceError(infinite_value(name, where, X.dtype))
+        if self.missing == "error":
+            i, j = _first_entry(X, np.isnan) or (0, 0)
+            name = str(self.numbers[j])
+            if not issparse(X) and len(X) > 1 and np.isnan(X[:, j]).all():
+                raise SourceError(
+                    f"Column {name!r} is empty: it has no value in the {len(X):,} rows from "
+                    f"{piece.where(0)} on. Leave it out."
+                )
+            raise SourceError(missing_value(name, piece.where(i), True))
+        return _rows_with(X, np.isnan) if self.missing == "drop" else np.zeros(len(piece), bool)
+
+    def _missing_in_vector(self, values: Any, piece: Piece, role: str, name: Any) -> Any:
         """Return which targets or weights are missing, where such rows may be dropped."""
         if values is None or np.isfinite(values).all():
             return False
@@ -193,14 +247,6 @@ class Reader:
             )
         return absent
 
-    def _fill(self, X: Any) -> tuple[Any, csr_array | None]:
-        X, absent = fill_missing(X, self.fill or {}, self.names)
-        if spot := _first_entry(X, np.isnan):
-            raise SourceError(
-                f"Column {self.names[spot[1]]!r} has no values, so it has no mean. Leave it out."
-            )
-        return X, absent
-
     def _encode(
         self, encoder: TableEncoder, X: Any, frame: nw.DataFrame[Any], piece: Piece, counts: Counts
     ) -> csr_array:
@@ -213,16 +259,6 @@ class Reader:
             columns.append(codes := _codes(frame.get_column(name), levels, piece))
             counts.unseen.count(name, codes)
         return encoder.joined(columns, len(frame))
-
-    def _passed_on(self, frame: nw.DataFrame[Any]) -> Any:
-        """Return the columns to pass on, with the types of the whole source."""
-        if self.kept_columns is None:
-            return None
-        names = nw.from_native(self.kept_columns, eager_only=True).columns
-        columns = frame.select(names).to_native()
-        if hasattr(columns, "column_names"):  # files may differ in the width of their numbers
-            return columns.cast(self.kept_columns.schema)
-        return columns
 
 
 def finite(X: Any) -> bool:
@@ -244,39 +280,8 @@ def _first_entry(X: Any, test: Any) -> tuple[int, int] | None:
     if not bad.any():
         return None
     i = int(bad.argmax())
-    if not issparse(X):
-        return i, int(test(X[i]).argmax())
-    span = slice(X.indptr[i], X.indptr[i + 1])
-    return i, int(X.indices[span][test(X.data[span]).argmax()])
-
-
-def refuse_infinite(X: Any, names: Sequence[Any], piece: Piece) -> None:
-    """Raise an error if an entry is infinite, which names its column and row."""
-    if spot := _first_entry(X, np.isinf):
-        raise SourceError(
-            f"Column {str(names[spot[1]])!r} contains infinity or a value too large for "
-            f"{X.dtype}, first in {piece.where(spot[0])}. Correct or clip it."
-        )
-
-
-def refuse_missing(X: Any, names: Sequence[Any], piece: Piece) -> None:
-    """Raise an error if an entry is missing, which names its column and row."""
-    if not (spot := _first_entry(X, np.isnan)):
-        return
-    name = str(names[spot[1]])
-    if not issparse(X) and len(X) > 1 and np.isnan(X[:, spot[1]]).all():
-        raise SourceError(
-            f"Column {name!r} is empty: it has no value in the {len(X):,} rows from "
-            f"{piece.where(0)} on. Leave it out."
-        )
-    raise SourceError(_contains_nan(name, piece, spot[0]))
-
-
-def _contains_nan(name: Any, piece: Piece, row: int) -> str:
-    return (
-        f"Column {str(name)!r} contains NaN (a missing value), first in {piece.where(row)}. "
-        'Use missing="drop" or missing="mean", or fill it beforehand.'
-    )
+    row = X[[i]].toarray()[0] if issparse(X) else X[i]
+    return i, int(test(row).argmax())
 
 
 def fill_missing(
@@ -289,6 +294,10 @@ def fill_missing(
     if not bool(xp.any(absent)):
         return X, None
     means = np.asarray([fill.get(name, np.nan) for name in names])
+    columns = X.indices[absent] if issparse(X) else np.nonzero(to_numpy(absent))[1]
+    if (unknown := np.isnan(means[columns])).any():
+        name = names[int(columns[unknown.argmax()])]
+        raise SourceError(f"Column {name!r} has no values, so it has no mean. Leave it out.")
     if issparse(X):
         X = X.copy()
         X.data[absent] = means[X.indices[absent]]
@@ -334,26 +343,6 @@ def array_fill(X: Any, names: Sequence[str], weight: Any = None) -> dict[str, fl
     return means.fill(names, "X")
 
 
-def learn_means(feed: Feed, reader: Reader) -> Reader:
-    """Return the reader of an array with the means of its features, learned in one pass."""
-    if not feed.again:
-        raise ReadOnceError(means_unknown(feed.title))
-    means, probe = Means(len(reader.names)), replace(reader, missing="mean", fill={})
-    for piece in feed.pieces(default_rows(len(reader.names), 0, sparse=False)):
-        chunk, _ = probe.keep(piece, Counts())
-        means.add(chunk.X, chunk.weight)
-    return replace(reader, fill=means.fill(reader.names, feed.title))
-
-
-def means_unknown(title: str) -> str:
-    """Return a message that rows which can be read only once cannot be filled with means."""
-    return (
-        f'{title} can be read only once, but missing="mean" needs the means '
-        'first. Give fill={column: value}, use missing="drop", or save the rows '
-        "to a file first."
-    )
-
-
 def _codes(column: nw.Series[Any], levels: dict[str, int], piece: Piece) -> np.ndarray:
     """Return the codes of levels, or raise an error that says where a column is unreadable."""
     try:
@@ -381,44 +370,6 @@ def _label_codes(column: nw.Series[Any], labels: tuple[str, ...], piece: Piece) 
             f"The label {column[row]!r} of {piece.where(row)} is not one of {', '.join(labels)}."
         )
     return np.where(present, positions, np.nan)
-
-
-def _numeric_columns(frame: nw.DataFrame[Any], piece: Piece) -> Callable[[Any], np.ndarray]:
-    """Return a function that returns a column as numbers, with NaN for missing values."""
-    native = frame.to_native()
-    arrow = None
-    if hasattr(native, "column_names"):  # Arrow itself is three times as fast
-        arrow = dict(zip(native.column_names, native.columns, strict=True))
-
-    def values(name: Any) -> np.ndarray:
-        try:
-            return (
-                _numbers(frame.get_column(name)) if arrow is None else _arrow_numbers(arrow[name])
-            )
-        except Exception as error:  # each library raises other errors
-            raise SourceError(
-                f"Column {str(name)!r}, from {piece.where(0)} on, does not hold numbers: "
-                f"{first_line(error)} Convert it, or leave it out of `columns`."
-            ) from None
-
-    return values
-
-
-def _numbers(column: nw.Series[Any]) -> np.ndarray:
-    if column.dtype not in (nw.Float32, nw.Float64) or column.null_count():
-        column = column.cast(nw.Float64())
-    return np.asarray(column.to_numpy())
-
-
-def _arrow_numbers(column: Any) -> np.ndarray:
-    kind = str(column.type)
-    if kind not in ("float", "double") and (
-        column.null_count or not kind.strip("u").startswith("int")
-    ):
-        column = column.cast("float64")
-    if column.num_chunks == 1:  # without a copy
-        column = column.chunk(0)
-    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def _vector(values: Any, piece: Piece, role: str) -> np.ndarray | None:

@@ -1,24 +1,24 @@
 """Sources of rows: a feed of pieces, and a reader that turns them into chunks of equal size."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import pairwise
 from queue import Empty, Queue
 from threading import Event, Thread
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import narwhals as nw
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 
-from quadlin.core.chunks import Chunk, RowSource
+from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk, RowSource
 from quadlin.core.rows import Rows
-from quadlin.data.columns.encoder import TableEncoder, Unseen
-from quadlin.data.columns.errors import SourceError
-from quadlin.data.sources.csv_text import Dialect
-from quadlin.data.sources.feeds import Feed, Piece, spread
-from quadlin.data.sources.readers import Counts, Reader
+from quadlin.data.csv_text import Dialect
+from quadlin.data.encoder import TableEncoder, Unseen
+from quadlin.data.names import SourceError, explained
+from quadlin.data.reader import Counts, Piece, Reader
 
 T = TypeVar("T")
 END = object()  # follows the last item
@@ -82,6 +82,116 @@ def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
             while True:
                 queue.get_nowait()
         thread.join(LAST)  # one that waits for input, which may never come, is abandoned
+
+
+class Unit:
+    """Rows that are read one after the other: a slice, a file or a part of it, a partition.
+
+    A format of files is a subclass, a frozen dataclass: `read` is all that it must have.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    place: str | None = None  # what its rows are counted in, in messages; None for the source
+    row: int = 0  # number of its first row there
+    rows: int | None = None  # the number of rows, if it is known
+    advice: str = "Check it."  # what to do if it cannot be read; "" leaves errors as they are
+
+    def read(self, columns: Sequence[Any] | None, rows: int) -> Iterator[Any]:
+        """Yield (X,), (X, y) or (X, y, weight), of tables only these columns.
+
+        The items may have any size; `rows` rows make a chunk.
+        """
+        raise NotImplementedError
+
+    @property
+    def size(self) -> int:
+        """Return a measure of the work of reading it."""
+        return self.rows or 1
+
+    def cut(self, count: int) -> "Sequence[Unit]":
+        """Cut into about `count` units of equal size, in order."""
+        return [self]
+
+    def check(self) -> None:
+        """Raise an error if the rows have changed since they were opened."""
+        return
+
+    def identity(self, columns: Sequence[Any] | None) -> Any:
+        """Return what distinguishes these rows from others; None if nothing does."""
+        return self
+
+    def client(self) -> Any:
+        """Return the `distributed.Client` of the cluster that holds the rows, None without one."""
+        return None
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The origin of rows: pieces of any size, unit by unit."""
+
+    units: Sequence[Unit]
+    title: str  # a short description
+    columns: tuple[Any, ...] | None = None  # of a table
+    again: bool = True  # whether `pieces` may be called more than once
+    ahead: bool = True  # whether fetching pieces in the background saves time
+    per_row: float | None = None  # average number of entries of a sparse row; None for dense rows
+    is_array: bool = False  # whether its pieces are slices, so that caching gains nothing
+    key: Any = None  # its identity, if the units do not show it
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows, None if it is unknown."""
+        counts = [unit.rows for unit in self.units]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def pieces(self, rows: int) -> Iterator[Any]:
+        """Yield all rows in order, in pieces or in chunks that were made before."""
+        for unit in self.units:
+            row = unit.row
+            unit.check()
+            where = unit.place or self.title
+            with explained(where, unit.advice) if unit.advice else nullcontext():
+                for item in unit.read(self.columns, rows):
+                    if isinstance(item, Chunk):
+                        yield item
+                        continue
+                    X, y, weight = (*item, None, None)[:3]
+                    piece = Piece(X, y, weight, unit.place, row)
+                    yield piece
+                    row += len(piece)
+            unit.check()
+
+    def only(self, columns: Sequence[Any]) -> "Feed":
+        """Return a feed that reads only these columns of a table."""
+        return replace(self, columns=tuple(columns))
+
+    def parts(self, count: int) -> "list[Feed]":
+        """Cut into feeds of about equal size, in order."""
+        share = sum(unit.size for unit in self.units) / count
+        units = [part for unit in self.units for part in unit.cut(round(unit.size / share))]
+        return [replace(self, units=units[run]) for run in spread([u.size for u in units], count)]
+
+    def identity(self) -> Any:
+        """Return what distinguishes these data from others, None if nothing does."""
+        units = [unit.identity(self.columns) for unit in self.units]
+        return self.key if self.key or None in units else (self.columns, units)
+
+
+def spread(sizes: Sequence[int], count: int) -> list[slice]:
+    """Cut a sequence of sizes into at most `count` nonempty runs with about the same total."""
+    ends = np.cumsum(sizes)
+    if not len(ends):
+        return []
+    count = min(count, len(ends))
+    goals = ends[-1] * np.arange(1, count) / count
+    cuts = np.unique(np.concatenate([[0], np.searchsorted(ends, goals) + 1, [len(ends)]]))
+    return [slice(int(a), int(b)) for a, b in pairwise(cuts)]
+
+
+def default_rows(per_row: float, width: int, sparse: bool) -> int:
+    """Return the rows per chunk, such that it fits in the cache or outweighs results of size d."""
+    entries = max(BLOCK_ELEMENTS, 4 * width) if sparse else BLOCK_ELEMENTS
+    return max(1, int(entries / max(per_row, 1)))
 
 
 @dataclass(frozen=True)
@@ -150,7 +260,7 @@ class Source(RowSource):
 
     @property
     def fields(self) -> tuple[np.ndarray, ...]:  # noqa: D102
-        return self.reader.fields
+        return self.reader.groups if self.encoder is None else self.encoder.fields
 
     @property
     def sparse(self) -> bool:  # noqa: D102
@@ -206,14 +316,13 @@ class Source(RowSource):
     def description(self) -> str:
         """Return a description in one line."""
         rows = "unknown number of" if self.rows is None else f"{self.rows:,}"
-        return f"{self.feed.title}, {rows} rows × {len(self.names):,} features"
+        return f"{self.title}, {rows} rows × {self.width:,} features"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "watch": None}
 
     def __iter__(self) -> Iterator[Chunk]:
-        chunks = self._chunks() if self.watch is None else self._watched(self.watch)
-        return read_ahead(chunks) if self.feed.ahead else chunks
+        return read_ahead(self._chunks()) if self.feed.ahead else self._chunks()
 
     def parts(self, count_hint: int) -> "Sequence[Source]":
         """Cut into disjoint sources that together, in order, are this one.
@@ -231,10 +340,12 @@ class Source(RowSource):
         feeds = self.feed.parts(max(1, int(count_hint)))
         if len(feeds) < 2:
             return [self]
-        kept = [None if self.reader.missing == "drop" else feed.rows for feed in feeds]
+        known = self.reader.missing == "error"
         return [
-            replace(self, feed=feed, rows=rows, whole=False, counts=Counts())
-            for feed, rows in zip(feeds, kept, strict=True)
+            replace(
+                self, feed=feed, rows=feed.rows if known else None, whole=False, counts=Counts()
+            )
+            for feed in feeds
         ]
 
     def absorb(self, parts: Any) -> None:
@@ -253,70 +364,65 @@ class Source(RowSource):
 
     def client(self) -> Any:
         """Return the client of the cluster that holds the rows, if there is one."""
-        return self.feed.client()
-
-    def _watched(self, watch: Callable[[int], None]) -> Iterator[Chunk]:
-        for chunk in self._chunks():
-            watch(chunk.X.shape[0])
-            yield chunk
-        if self.whole:
-            watch(0)
+        return self.feed.units[0].client()
 
     def _chunks(self) -> Iterator[Chunk]:
         self.counts.clear()
         rows, have, total = self.chunk_rows, 0, 0
         parts: list[Chunk] = []  # of the next chunk
         for piece in self.feed.pieces(rows):
-            first = 0
-            while first < len(piece):
-                last = min(len(piece), first + rows - have)
-                parts.append(self._read(piece.cut(first, last)))
-                first, have = last, have + parts[-1].X.shape[0]
+            first, height = 0, piece.X.shape[0]
+            while first < height:
+                last = min(height, first + rows - have)
+                part = piece.between(first, last)
+                if isinstance(part, Piece):
+                    part = self.reader.read(part, self.counts)
+                parts.append(part)
+                first, have = last, have + part.X.shape[0]
                 if have == rows:
-                    yield _joined(parts)
+                    yield self._joined(parts)
                     parts, have, total = [], 0, total + rows
         if have:
-            yield _joined(parts)
+            yield self._joined(parts)
         elif self.whole and not total:
             self._refuse_nothing()
+        if self.whole and self.watch is not None:
+            self.watch(0)
 
-    def _read(self, piece: Piece) -> Chunk:
-        if self.feed.is_read:
-            return Chunk(piece.X, piece.y, piece.weight)
-        return self.reader.read(piece, self.counts)
+    def _joined(self, chunks: list[Chunk]) -> Chunk:
+        """Join the parts of a chunk; a single part is not copied."""
+        kept = [chunk for chunk in chunks if chunk.X.shape[0]]
+        if self.watch is not None:
+            self.watch(sum(chunk.X.shape[0] for chunk in kept))
+        if len(kept) == 1:
+            return kept[0]
+        if len({chunk.weight is None for chunk in kept}) > 1:
+            raise SourceError(
+                "Some rows have a weight and some do not. Give weights for all rows or for none."
+            )
+        sparse, first = issparse(kept[0].X), kept[0]
+        X = [chunk.X for chunk in kept]
+        y = None if first.y is None else np.concatenate([chunk.y for chunk in kept])
+        weight = None if first.weight is None else np.concatenate([c.weight for c in kept])
+        columns, absent = None, None
+        if first.kept_columns is not None:
+            frames = [nw.from_native(c.kept_columns, eager_only=True) for c in kept]
+            columns = nw.concat(frames).to_native()
+        if any(chunk.absent is not None for chunk in kept):
+            none = (
+                csr_array(c.X.shape, dtype=bool) if c.absent is None else c.absent for c in kept
+            )
+            absent = csr_array(vstack(list(none), "csr"))
+        joined = csr_array(vstack(X, "csr")) if sparse else np.vstack(X)
+        return Chunk(joined, y, weight, columns, absent)
 
     def _refuse_nothing(self) -> NoReturn:
         if self.dropped:
             raise SourceError(
-                f"{self.feed.title}: all {self.dropped} rows have missing values and were "
+                f"{self.title}: all {self.dropped} rows have missing values and were "
                 'dropped. Use missing="mean", or leave the incomplete columns out with `exclude`.'
             )
-        raise SourceError(f"{self.feed.title} holds no rows. At least one is needed.")
-
-
-def _joined(chunks: list[Chunk]) -> Chunk:
-    """Join the parts of a chunk; a single part is not copied."""
-    kept = [chunk for chunk in chunks if chunk.X.shape[0]]
-    if len(kept) == 1:
-        return kept[0]
-    if len({chunk.weight is None for chunk in kept}) > 1:
-        raise SourceError(
-            "Some rows have a weight and some do not. Give weights for all rows or for none."
-        )
-    X = [chunk.X for chunk in kept]
-    y = None if kept[0].y is None else np.concatenate([chunk.y for chunk in kept])
-    weight = None if kept[0].weight is None else np.concatenate([c.weight for c in kept])
-    columns = None
-    if kept[0].kept_columns is not None:
-        columns = nw.concat(
-            [nw.from_native(c.kept_columns, eager_only=True) for c in kept]
-        ).to_native()
-    absent = None
-    if any(chunk.absent is not None for chunk in kept):
-        masks = [csr_array(c.X.shape, dtype=bool) if c.absent is None else c.absent for c in kept]
-        absent = csr_array(vstack(masks, "csr"))
-    joined = csr_array(vstack(X, "csr")) if issparse(X[0]) else np.vstack(X)
-    return Chunk(joined, y, weight, columns, absent)
+        raise SourceError(f"{self.title} holds no rows. At least one is needed.")
 
 
 def cached(source: Source, max_bytes: float) -> Source:
@@ -351,37 +457,25 @@ def cached(source: Source, max_bytes: float) -> Source:
         size += _bytes(chunk)
         if size > max_bytes:
             return source
-    feed = CachedFeed(tuple(chunks), source.feed, source.title)
+    key = source.feed.identity()
+    feed = Feed([ReadChunk(chunk) for chunk in chunks], source.title, ahead=False, key=key)
     return replace(source, feed=feed, rows=feed.rows, counts=Counts())
 
 
 @dataclass(frozen=True)
-class CachedFeed(Feed):
-    """Chunks that were read before."""
+class ReadChunk(Unit):
+    """Rows that a reader has turned into numbers before."""
 
-    chunks: tuple[Chunk, ...]
-    origin: Feed
-    title: str
-    again, ahead, is_read = True, False, True
+    chunk: Chunk
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> int:  # type: ignore[override]
         """Return the number of rows."""
-        return sum(chunk.X.shape[0] for chunk in self.chunks)
+        return int(self.chunk.X.shape[0])
 
-    def pieces(self, rows: int) -> Iterator[Piece]:
-        """Yield the chunks."""
-        for chunk in self.chunks:
-            yield Piece(chunk.X, chunk.y, chunk.weight, start=None)
-
-    def parts(self, count: int) -> list["CachedFeed"]:
-        """Cut between chunks."""
-        sizes = [chunk.X.shape[0] for chunk in self.chunks]
-        return [replace(self, chunks=self.chunks[run]) for run in spread(sizes, count)]
-
-    def identity(self) -> Any:
-        """Return the identity of the feed that the chunks were read from."""
-        return self.origin.identity()
+    def read(self, columns: Sequence[Any] | None, rows: int) -> Iterator[Chunk]:
+        """Yield the chunk."""
+        yield self.chunk
 
 
 def _bytes(chunk: Chunk) -> int:

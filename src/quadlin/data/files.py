@@ -1,14 +1,14 @@
 """Files on disk: which files a path means, their format, and whether they change while in use."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from glob import glob, has_magic
 from os import fspath
 from pathlib import Path
 from typing import Any
 
-from quadlin.data.columns.errors import SourceError, explained
+from quadlin.data.names import SourceError, explained
+from quadlin.data.source import Unit
 
 SUFFIXES = {
     ".parquet": "parquet",
@@ -29,17 +29,7 @@ SUFFIXES = {
     ".libffm": "libffm",
 }
 FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
-TITLES = {
-    "parquet": "Parquet",
-    "csv": "CSV",
-    "tsv": "TSV",
-    "arrow": "Arrow",
-    "npy": "NumPy",
-    "npz": "NumPy",
-    "svmlight": "svmlight",
-    "libffm": "libffm",
-}
-FOREIGN = (".xlsx", ".xls", ".ods", ".json", ".jsonl", ".sav", ".dta", ".rds", ".zip")
+TITLES = {"parquet": "Parquet", "arrow": "Arrow", "csv": "CSV", "tsv": "TSV", "npy": "NumPy"}
 PACKED = (".gz", ".bz2", ".xz")
 PACKABLE = {"csv": (".gz", ".bz2"), "tsv": (".gz", ".bz2"), "svmlight": PACKED, "libffm": PACKED}
 
@@ -79,6 +69,27 @@ class File:
 
 
 @dataclass(frozen=True)
+class FileUnit(Unit):
+    """Rows of a file."""
+
+    file: File
+
+    @property
+    def place(self) -> str:  # type: ignore[override]
+        """Return the path, for messages."""
+        return f"file {self.file.path}"
+
+    @property
+    def size(self) -> int:
+        """Return the size of the file."""
+        return max(1, self.file.size)
+
+    def check(self) -> None:
+        """Refuse a file that has changed."""
+        self.file.check()
+
+
+@dataclass(frozen=True)
 class FileSet:
     """The files that a path means."""
 
@@ -109,17 +120,18 @@ def find(given: Any, format: str | None) -> FileSet:
     chosen = format or _common_format(paths, shown)
     if chosen not in FORMATS:
         raise SourceError(f"format={format!r} is not one of {', '.join(FORMATS)}.")
-    files = tuple(File.of(path) for path in paths)
+    files = tuple(map(File.of, paths))
     for file in files:
         if not Path(file.path).is_file():
             raise SourceError(
                 f"{file.path} is not a regular file. Give files of rows, or an open file "
                 "with `format`."
             )
-    title = f"{TITLES[chosen]} {kind} {shown}"
-    if kind != "file":
-        title += f", {len(files)} file{'s' * (len(files) != 1)}"
-    return FileSet(files, chosen, title)
+        if not file.size:
+            raise SourceError(f"File {file.path} is empty (0 bytes). Write it again.")
+    title = f"{TITLES.get(chosen, chosen)} {kind} {shown}"
+    count = f", {len(files)} file{'s' * (len(files) != 1)}" if kind != "file" else ""
+    return FileSet(files, chosen, title + count)
 
 
 def format_of(path: str) -> str | None:
@@ -130,9 +142,7 @@ def format_of(path: str) -> str | None:
     format = SUFFIXES.get(suffix)
     if format is None or not packed or name.suffix.lower() in PACKABLE.get(format, ()):
         return format
-    raise SourceError(
-        f"{path}: {TITLES[format]} files cannot be read compressed. Decompress it first."
-    )
+    raise SourceError(f"{path}: a {format} file cannot be read compressed. Decompress it first.")
 
 
 def _text(path: Any) -> str:
@@ -143,10 +153,8 @@ def _text(path: Any) -> str:
             f"{text} is not a file on this machine. Download it first, or give a "
             "pyarrow.dataset or a Dask frame that reads it."
         )
-    if not text:
-        raise SourceError("The path is empty. Give the path of a file or a folder.")
-    if "\0" in text:
-        raise SourceError("The path contains a NUL character. Check it.")
+    if not text or "\0" in text:
+        raise SourceError(f"The path {text!r} is empty or contains a NUL character. Check it.")
     return text
 
 
@@ -168,12 +176,12 @@ def _expanded(shown: str, format: str | None) -> tuple[list[str], str]:
 def _inside(folder: Path, format: str | None) -> list[str]:
     paths = []
     for path in sorted(folder.rglob("*")):
-        inner = path.relative_to(folder)
-        if any(part.startswith((".", "_")) for part in inner.parts) or not path.is_file():
+        inner = path.relative_to(folder).parts
+        if any(part.startswith((".", "_")) for part in inner) or not path.is_file():
             continue
         if format is None and format_of(path.name) is None:
             continue
-        if keyed := [part for part in inner.parts[:-1] if re.fullmatch(r"\w+=.*", part)]:
+        if keyed := [part for part in inner[:-1] if re.fullmatch(r"\w+=.*", part)]:
             raise SourceError(
                 f"The names of the folders in {folder} hold values ({keyed[0]}). Give "
                 f'pyarrow.dataset.dataset({str(folder)!r}, partitioning="hive") instead.'
@@ -187,18 +195,14 @@ def _inside(folder: Path, format: str | None) -> list[str]:
     return paths
 
 
-def _common_format(paths: Iterable[str], shown: str) -> str:
+def _common_format(paths: list[str], shown: str) -> str:
     formats = {format_of(path): path for path in paths}
     if not formats:
         raise SourceError("The list of paths is empty. Give at least one.")
-    if None in formats and Path(str(formats[None])).suffix.lower() in FOREIGN:
-        raise SourceError(
-            f"{formats[None]} cannot be read. Save its table as CSV or Parquet first."
-        )
     if None in formats:
         raise SourceError(
-            f"The name of {formats[None]!s} does not show its format. Give "
-            f"`format`: {', '.join(FORMATS)}."
+            f"The name of {formats[None]!s} does not show its format. Give `format` "
+            f"({', '.join(FORMATS)}), or save its table as CSV or Parquet first."
         )
     if len(formats) > 1:
         two = " and ".join(formats[format] for format in sorted(map(str, formats))[:2])

@@ -1,6 +1,7 @@
-"""Names of features: numbered names, looking up a name, and listing a few names in a message."""
+"""Names of features, and errors about rows that cannot be read, which name columns and rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from numbers import Integral
@@ -123,3 +124,71 @@ def other_names(names: Sequence[str], fitted: Sequence[str]) -> str:
     if not extra and not absent:
         sentences.append("Feature names must be in the same order as they were in fit.")
     return " ".join(sentences)
+
+
+class SourceError(ValueError):
+    """Rows that cannot be read; the text says which rows, why, and what to do.
+
+    `column` is the column at fault, if the others can be read without it.
+    """
+
+    def __init__(self, text: str, column: str | None = None) -> None:
+        super().__init__(text)
+        self.column = column
+
+
+class IdentifierWarning(UserWarning):
+    """A text column most of whose levels occur only once."""
+
+
+@contextmanager
+def explained(what: str, advice: str) -> Iterator[None]:
+    """Turn a library's error about broken data into a one-sentence SourceError."""
+    try:
+        yield
+    except (SourceError, ImportError):
+        raise
+    except FileNotFoundError:
+        raise SourceError(f"{capital(what)} does not exist. Check the path.") from None
+    except PermissionError:
+        raise SourceError(f"{capital(what)} cannot be read. Check its permissions.") from None
+    except Exception as error:  # each library raises other errors for broken bytes
+        memory = isinstance(error, MemoryError)
+        problem = "needs more memory than there is" if memory else "cannot be read"
+        raise SourceError(f"{capital(what)} {problem}: {first_line(error)} {advice}") from None
+
+
+def capital(text: str) -> str:
+    """Return a text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text as a sentence, shortened if it is long."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    text = "".join(c if c.isprintable() else "?" for c in lines[0])
+    text = text[:300] + "…" if len(text) > 300 else text
+    return text if text.endswith((".", "…")) else text + "."
+
+
+def missing_value(name: Any, where: str, or_drop: bool = False) -> str:
+    """Return a message that a value is missing, and what to do."""
+    drop = 'use missing="drop"' if or_drop else "drop such rows"
+    return (
+        f"Column {str(name)!r} contains NaN (a missing value), first in {where}. Use "
+        'missing="mean", which replaces missing numbers by their mean and missing text by the '
+        f"level 'missing', or {drop}."
+    )
+
+
+def infinite_value(name: Any, where: str, dtype: Any) -> str:
+    """Return a message that a value is infinite, and what to do."""
+    return (
+        f"Column {str(name)!r} contains infinity or a value too large for {dtype}, first in "
+        f"{where}. Correct or clip it, or drop such rows."
+    )
+
+
+def row_in_words(row: int) -> str:
+    """Return the position of a row in words."""
+    return f"row {row} (counted from 0)"

@@ -31,10 +31,10 @@ from quadlin.core.engine import (
 )
 from quadlin.core.library import offer
 from quadlin.core.units import Units
-from quadlin.data.sources.source import read_ahead
+from quadlin.data.source import read_ahead
 
 if TYPE_CHECKING:
-    from quadlin.data.gpu.triton_passes import PassShape, PreparedPass
+    from quadlin.data.triton_passes import PassShape, PreparedPass
 
 T = TypeVar("T")
 SHARE = 0.7  # of the free memory of the device that resident rows may take
@@ -58,8 +58,8 @@ def _kernels_offered() -> bool:
     try:
         import torch
 
-        from quadlin.data.gpu.triton_moments import column_moments
-        from quadlin.data.gpu.triton_passes import INTERPRETED, TritonKernel
+        from quadlin.data.triton_moments import column_moments
+        from quadlin.data.triton_passes import INTERPRETED, TritonKernel
     except ImportError:  # plain torch will do
         return False
     gpu = torch.cuda.is_available() and torch.cuda.get_device_capability() >= COMPUTE_CAPABILITY
@@ -72,14 +72,14 @@ def _kernels_offered() -> bool:
 
 def takes_rows(X: Any) -> bool:
     """Return whether the kernels, if offered, take such rows."""
-    from quadlin.data.gpu.triton_passes import takes
+    from quadlin.data.triton_passes import takes
 
     return takes(X)
 
 
 def runs_on(device: str) -> bool:
     """Return whether the kernels, if offered, run on a device."""
-    from quadlin.data.gpu.triton_passes import INTERPRETED
+    from quadlin.data.triton_passes import INTERPRETED
 
     return INTERPRETED or device.startswith("cuda")
 
@@ -277,7 +277,7 @@ class OnDevice(Engine):
 
     def _by_kernels(self, fn: Callable[..., Any], params: tuple[Any, ...]) -> Any:
         """Return the sums of a pass that the kernels compute as a whole; None for other passes."""
-        from quadlin.data.gpu.triton_passes import planned, summed
+        from quadlin.data.triton_passes import planned, summed
 
         plan = planned(fn, params) if self._dtype == np.float32 else None
         if plan is None:
@@ -290,7 +290,7 @@ class OnDevice(Engine):
 
     def _passes(self, shape: "PassShape", kept: "Kept") -> "Iterable[PreparedPass]":
         """Return the pass over each block of rows, prepared only once if the rows stay there."""
-        from quadlin.data.gpu.triton_passes import PreparedPass
+        from quadlin.data.triton_passes import PreparedPass
 
         if shape in kept.passes:
             return kept.passes[shape]
@@ -307,7 +307,7 @@ class OnDevice(Engine):
         return kept.passes.setdefault(shape, list(passes))
 
     def _prepared(self, units: Units) -> "Kept":
-        from quadlin.data.gpu.triton_passes import stacked_units
+        from quadlin.data.triton_passes import stacked_units
 
         device_units = self._sent(units)
         y, weight = self._values

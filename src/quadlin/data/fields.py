@@ -14,7 +14,7 @@ from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
 from quadlin.core.entries import ones_of_columns
-from quadlin.data.columns.names import position_of
+from quadlin.data.names import position_of
 
 Reduce = Callable[..., Any]  # (fn, *params) → the sum of fn(chunk, *params) over all chunks
 FIRST_ROWS = 64  # of a chunk: enough to show cheaply that most columns are not 0/1

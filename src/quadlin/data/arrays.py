@@ -1,0 +1,442 @@
+"""Rows that Python holds or yields: arrays, NumPy files, zarr, HDF5, frames and iterators."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from array_api_compat import is_array_api_obj
+from scipy.sparse import csr_array, issparse
+
+from quadlin.core.arrays import refuse_broken_sparse, to_numpy
+from quadlin.core.chunks import Chunk, even_cuts
+from quadlin.data.files import File
+from quadlin.data.names import SourceError, explained, first_line
+from quadlin.data.reader import Reader
+from quadlin.data.source import Feed, Unit
+
+SAMPLE = 64  # rows that are hashed if an array is not in memory
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """An array in a .npy file, mapped again wherever it is unpickled."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @classmethod
+    def of(cls, values: Any) -> Any:
+        """Return a memory map of a whole .npy file as this; other values as they are."""
+        path = str(getattr(values, "filename", ""))
+        if not isinstance(values, np.memmap) or not path.endswith(".npy"):
+            return values
+        try:
+            file: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError):
+            return values
+        same = all(getattr(values, a) == getattr(file, a) for a in ("shape", "dtype", "strides"))
+        # A slice keeps the name of the file. The data of all of it begin after the header.
+        is_whole = same and values.offset == file.offset
+        return cls(path, values.shape, values.dtype) if is_whole else values
+
+    def __getitem__(self, part: slice) -> Any:
+        return np.load(self.path, mmap_mode="r", allow_pickle=False)[part]
+
+
+def load_numpy(path: str, format: str) -> tuple[Any, Any, Any]:
+    """Return X, and y and weight if an archive has them; pickles are refused."""
+    with explained(f"File {path}", "Write it again with numpy.save, without Python objects."):
+        if format == "npy":
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+            if not isinstance(mapped, np.ndarray):
+                raise SourceError(
+                    f"File {path} is an archive, not an array. Rename it to end in .npz."
+                )
+            if mapped.dtype.kind not in "fiub":
+                raise SourceError(f"File {path} has dtype {mapped.dtype}; numbers are needed.")
+            return mapped, None, None
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise SourceError(f"File {path} is not an archive of arrays.")
+            names = archive.files
+            if {"indices", "indptr", "shape", "data"} <= set(names):
+                return _sparse_archive(archive, path), None, None
+            if "X" not in names:
+                raise SourceError(
+                    f"File {path} holds {', '.join(names) or 'nothing'}, but needs an array called "
+                    "X, and y and weight if there are any; or the arrays of scipy.sparse.save_npz."
+                )
+            X, y, weight = (archive[n] if n in names else None for n in ("X", "y", "weight"))
+            return X, y, weight
+
+
+def _sparse_archive(archive: Any, path: str) -> csr_array:
+    kind = archive["format"].item() if "format" in archive.files else b"csr"
+    if kind not in (b"csr", "csr"):
+        raise SourceError(
+            f"File {path} holds {kind!r}; save it as CSR, which can be read row by row."
+        )
+    X = csr_array(
+        (archive["data"], archive["indices"], archive["indptr"]), shape=tuple(archive["shape"])
+    )
+    X.check_format(full_check=True)
+    return X
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some rows of an array that have not been read yet."""
+
+    array: Any
+    first: int
+    last: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape."""
+        return (self.last - self.first, *self.array.shape[1:])
+
+    @property
+    def dtype(self) -> Any:
+        """Return the dtype."""
+        return self.array.dtype
+
+    @property
+    def chunks(self) -> Any:
+        """Return how many rows and columns are stored together, None if that is unknown."""
+        return getattr(self.array, "chunks", None)
+
+    def __getitem__(self, part: slice) -> Any:
+        first, last, _ = part.indices(self.last - self.first)
+        return self.array[self.first + first : self.first + last]
+
+
+@dataclass(frozen=True)
+class Slice(Unit):
+    """Rows of an array or of a frame; those of an array on disk are read when needed."""
+
+    X: Any  # a frame, or anything with shape, dtype and slices of rows
+    y: Any
+    weight: Any
+    row: int = 0
+    file: File | None = None  # from which X is loaded or mapped
+
+    @property
+    def rows(self) -> int:  # type: ignore[override]
+        """Return the number of rows."""
+        return int(self.X.shape[0])
+
+    def read(self, columns: Sequence[Any] | None, rows: int) -> Iterator[Any]:
+        """Yield slices, of at least as many rows as are stored together."""
+        X = self.X if columns is None else self.X.select(list(columns))
+        stored = getattr(X, "chunks", None)
+        if isinstance(stored, tuple) and stored and isinstance(stored[0], int):
+            rows = max(rows, stored[0])
+        for start in range(0, self.rows, rows):
+            part = slice(start, min(start + rows, self.rows))
+            yield tuple(None if v is None else rows_of(v, part) for v in (X, self.y, self.weight))
+
+    def cut(self, count: int) -> "Sequence[Slice]":
+        """Cut between rows; those that are not in memory are not read."""
+        parts = []
+        for first, last in even_cuts(self.rows, max(1, count)):
+            held = (windowed(v, slice(first, last)) for v in (self.X, self.y, self.weight))
+            X, y, weight = held
+            parts.append(Slice(X, y, weight, self.row + first, self.file))
+        return parts
+
+    def check(self) -> None:
+        """Refuse a file that has changed."""
+        if self.file is not None and not is_held(self.X):
+            self.file.check()
+
+    def identity(self, columns: Sequence[Any] | None) -> Any:
+        """Return shape, dtypes and a hash of the rows (some of those on disk), or the file."""
+        digests = [None if v is None else digest_of(v) for v in (self.y, self.weight)]
+        if isinstance(self.X, nw.DataFrame):
+            chosen = self.X.select(list(columns or self.X.columns))
+            hashes = [_column_digest(column) for column in chosen.iter_columns()]
+            return self.rows, str(chosen.schema), hashes, digests
+        if self.file is not None:
+            return self.file, self.row, self.rows, digests
+        return tuple(self.X.shape), str(self.X.dtype), [digest_of(self.X), *digests]
+
+
+def windowed(values: Any, part: slice) -> Any:
+    """Return some rows of an array, without reading those that are not in memory."""
+    if values is None or is_held(values):
+        return None if values is None else rows_of(values, part)
+    return Window(Mapped.of(values), part.start, part.stop)
+
+
+def is_held(values: Any) -> bool:
+    """Return whether an array or a frame is in memory, rather than on disk."""
+    held = isinstance(values, np.ndarray | csr_array | nw.DataFrame)
+    return held and not isinstance(values, np.memmap)
+
+
+def open_array(
+    X: Any, y: Any, weight: Any, missing: str, title: str, file: File | None = None
+) -> tuple[Feed, Reader]:
+    """Return the feed and the reader of an array, without reading it.
+
+    Parameters
+    ----------
+    X, y, weight : arrays
+        Rows, their targets and their weights.
+    missing : str
+        How NaN is handled.
+    title : str
+        The name of the array in messages.
+    file : File or None
+        The file that the array is mapped from.
+
+    Returns
+    -------
+    feed, reader
+    """
+    X = _plain(X)
+    if len(X.shape) != 2:
+        raise SourceError(
+            f"{title} has shape {tuple(X.shape)}, but rows × features are needed. Reshape it."
+        )
+    n, d = X.shape
+    if not n or not d:
+        raise SourceError(
+            f"{title} has shape {tuple(X.shape)}: no {'rows' if not n else 'features'}."
+        )
+    dtype = np.dtype(X.dtype)
+    if dtype.kind == "O":
+        with explained(title, "Give numbers, or a frame if there is text."):
+            X = np.asarray(X[:], dtype=np.float64)
+    elif dtype.kind not in "fiub":
+        raise SourceError(
+            f"{title} has dtype {dtype}, but numbers are needed. Give text as a frame with named "
+            "columns."
+        )
+    y, weight = (
+        _one_per_row(values, n, role) for values, role in ((y, "target"), (weight, "weight"))
+    )
+    reader = Reader.of_array(d, dtype, issparse(X), y is not None, missing)
+    unit, held = Slice(X, y, weight, file=file), is_held(X)
+    per_row = X.nnz / n if issparse(X) else None
+    return Feed((unit,), title, ahead=not held, per_row=per_row, is_array=True), reader
+
+
+def _plain(X: Any) -> Any:
+    """Return a numpy array or CSR if the rows are in memory."""
+    if issparse(X):
+        refuse_broken_sparse(X)
+        return csr_array(X.tocsr())
+    if isinstance(X, np.ndarray) or not is_array_api_obj(X):
+        return X
+    return to_numpy(X)
+
+
+def _one_per_row(values: Any, n: int, role: str) -> Any:
+    """Check targets or weights: one number per row."""
+    if values is None:
+        return None
+    if not hasattr(values, "shape") or not hasattr(values, "dtype"):
+        with explained(f"The {role}", "Give one number per row."):
+            values = np.asarray(values)
+    elif not isinstance(values, np.ndarray) and hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    shape = tuple(values.shape)
+    if not shape or shape[0] != n or len(shape) > 2 or (len(shape) == 2 and shape[1] != 1):
+        raise SourceError(
+            f"The {role} has shape {shape}, but there are {n} rows. Give one per row."
+        )
+    if np.dtype(values.dtype).kind not in "fiubO":
+        raise SourceError(f"The {role} has dtype {values.dtype}, but must be numbers.")
+    return values
+
+
+def open_frame(frame: nw.DataFrame[Any], y: Any, weight: Any, title: str) -> Feed:
+    """Return the feed of a frame in memory."""
+    if not len(frame):
+        raise SourceError(f"The {title} holds no rows. At least one is needed.")
+    for values, role in ((y, "target"), (weight, "weight")):
+        if values is not None and len(values) != len(frame):
+            raise SourceError(
+                f"The {role} has {len(values)} entries, but there are {len(frame)} rows."
+            )
+    unit = Slice(frame, y, weight)
+    return Feed((unit,), title, tuple(frame.columns), ahead=False)
+
+
+def rows_of(X: Any, part: slice) -> Any:
+    """Return some rows of an array or of a frame."""
+    if issparse(X):
+        return Chunk(X, None, None).between(part.start, part.stop).X  # views, unlike scipy's slices
+    return X[part] if isinstance(X, nw.DataFrame) else np.asarray(X[part])
+
+
+def _column_digest(column: Any) -> str:
+    """Return a hash of all values of a column."""
+    if column.dtype.is_numeric():
+        values = column.to_numpy()
+        if values.dtype.kind != "O":
+            return digest_of(values)
+    return sha256(repr(column.to_list()).encode()).hexdigest()[:32]
+
+
+def digest_of(values: Any) -> str:
+    """Return a hash of an array: of all rows if it is in memory, otherwise of some rows."""
+    parts: Iterable[Any]
+    if issparse(values):
+        parts = [np.asarray(values.shape), values.indptr, values.indices, values.data]
+    elif isinstance(values, np.ndarray) and not isinstance(values, np.memmap):
+        step = max(1, (1 << 24) // max(1, values[:1].nbytes))  # without a second copy
+        parts = (values[i : i + step] for i in range(0, len(values), step))
+    else:
+        n = int(values.shape[0])
+        sample = np.unique(np.linspace(0, n - 1, min(SAMPLE, n)).astype(int))
+        parts = (values[i : i + 1] for i in sample.tolist())
+    digest = sha256(f"{values.shape}{values.dtype}".encode())
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Items(Unit):
+    """Items that an iterator yields: X, (X, y) or (X, y, weight)."""
+
+    make: Callable[[], Iterator[Any]]
+    again: bool  # whether `make` returns a new iterator each time
+    opened: Any = None  # the iterator whose first item was read: another one must come next
+    advice = ""  # errors in the user's code are the user's
+
+    @classmethod
+    def once(cls, items: Iterator[Any]) -> "Items":
+        """Return the items of an iterator that can be read only once."""
+        left = [items]
+
+        def make() -> Iterator[Any]:
+            if not left:
+                raise SourceError(
+                    "The iterator is exhausted: its rows have been read. Give a function that "
+                    "returns a new iterator each time, or save the rows to a file."
+                )
+            return left.pop()
+
+        return cls(make, False)
+
+    def read(self, columns: Sequence[Any] | None, rows: int) -> Iterator[Any]:
+        """Yield what the iterator yields, and close it if it can be closed."""
+        items = self.make()
+        if items is self.opened:
+            raise SourceError(
+                "The function returned the same iterator twice. Return a new one each time."
+            )
+        start = 0
+        try:
+            for item in items:
+                # A copy: the iterator may reuse the arrays of an item for the next one.
+                X, y, weight = (
+                    v.copy() if isinstance(v, np.ndarray) or issparse(v) else v
+                    for v in unpacked(item)
+                )
+                if columns is not None:
+                    X = _frame_of(X, columns, start)
+                if len(X.shape) == 1:
+                    raise SourceError(f"Item at row {start}: X has one dimension; two are needed.")
+                for values, role in ((y, "y"), (weight, "weight")):
+                    if values is not None and len(values) != X.shape[0]:
+                        raise SourceError(
+                            f"Item at row {start}: {role} has {len(values)} entries, but X has "
+                            f"{X.shape[0]} rows."
+                        )
+                yield X, y, weight
+                start += X.shape[0]
+        finally:
+            if self.again and hasattr(items, "close"):
+                items.close()
+
+    def identity(self, columns: Sequence[Any] | None) -> Any:
+        """Return None: another call may yield other rows."""
+        return None
+
+
+def _frame_of(X: Any, columns: Sequence[Any], start: int) -> Any:
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        raise SourceError(
+            f"Item at row {start} is a {type(X).__name__}, but earlier items were frames."
+        )
+    if absent := [name for name in columns if name not in frame.columns]:
+        raise SourceError(f"The frame at row {start} has no column {absent[0]!r}.")
+    return frame.select(list(columns))
+
+
+def unpacked(item: Any) -> tuple[Any, Any, Any]:
+    """Return X, y and weight of an item; y and weight are None if they are not given."""
+    if not isinstance(item, tuple | list):
+        item = (item,)
+    if not 1 <= len(item) <= 3:
+        raise SourceError(
+            f"The iterator yields {len(item)} items at a time; (X, y) or (X, y, weight) is needed."
+        )
+    X, y, weight = [*item, None, None, None][:3]
+    if is_array_api_obj(X) and not isinstance(X, np.ndarray):
+        X = to_numpy(X)
+    elif not any(hasattr(X, name) for name in ("shape", "columns", "column_names")):
+        try:
+            X = np.asarray(X, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise SourceError(
+                f"The iterator yields {type(X).__name__}: {first_line(error)} (X, y) or "
+                "(X, y, weight) is needed, X an array or a frame."
+            ) from None
+    return X, vector_of(y), vector_of(weight)
+
+
+def vector_of(values: Any) -> Any:
+    """Return targets or weights as a numpy array, None if there are none."""
+    if values is None or isinstance(values, np.ndarray):
+        return values
+    if is_array_api_obj(values):
+        return to_numpy(values)
+    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+
+
+def open_iterator(given: Any) -> tuple[Feed, tuple[Any, Any, Any]]:
+    """Open an iterator, an iterable, or a function that returns one, by its first item.
+
+    Parameters
+    ----------
+    given : iterator, iterable or callable
+        The object that yields rows. The iterator that a function returns is closed after its first
+        item; each pass calls the function again.
+
+    Returns
+    -------
+    feed, first
+        The feed, and the first X, y and weight.
+    """
+    once = hasattr(given, "__next__")
+    make = given if callable(given) and not once else lambda: iter(given)
+    walk = make()
+    if not hasattr(walk, "__iter__"):
+        raise SourceError(
+            f"The function returned a {type(walk).__name__}; an iterator of (X, y) is needed."
+        )
+    items = iter(walk)
+    try:
+        first = next(items)
+    except StopIteration:
+        raise SourceError("The iterator yields nothing. At least one row is needed.") from None
+    finally:
+        if not once and hasattr(walk, "close"):
+            walk.close()
+    unit = Items.once(chain([first], items)) if once else Items(make, True, walk)
+    X, *vectors = unpacked(first)
+    per_row = X.nnz / max(1, X.shape[0]) if issparse(X) else None
+    feed = Feed((unit,), "Iterator", None, unit.again, ahead=False, per_row=per_row)
+    return feed, (X, *vectors)

@@ -1,0 +1,280 @@
+"""CSV text, read by pyarrow with explicit options; errors name the cell and the option."""
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from io import BytesIO, StringIO
+from typing import Any
+
+from quadlin.data.names import SourceError, capital, first_line
+
+CSV_BLOCK = 1 << 23  # bytes; the columns' types are those of the first block
+HEAD = 1 << 16  # bytes that hold the header, unless its line is longer
+LONGEST_MARK = 20  # letters of a word that may mark a missing value
+SEPARATORS = (";", "\t", "|")  # in addition to the comma
+MISSING = ("?",)  # in addition to those of Arrow: an empty cell, NA, N/A, null, NaN and the like
+# What a model remembers; not the encoding, since UTF-8 read as Latin-1 is garbled without an error.
+REMEMBERED = ("delimiter", "decimal", "header", "na")
+UTF16 = 'is not UTF-8 but UTF-16. Give encoding="utf-16"'
+NO_CSV = {
+    b"\x1f\x8b": "is compressed with gzip. Decompress it (zcat), or rename it to end in .csv.gz",
+    b"PK\x03\x04": "is an Excel workbook or a ZIP archive. Save its table as CSV first",
+    b"PAR1": 'is a Parquet file. Give format="parquet"',
+    b"\xff\xfe": UTF16,
+    b"\xfe\xff": UTF16,
+}
+ADVICE = "Check that line, the separator (`delimiter`) and the `encoding`."
+ENCODINGS = (
+    'Give encoding="latin1" if it is Western text from an older program, or '
+    "another encoding; or convert it with iconv -f latin1 -t utf8."
+)
+
+
+def arrow() -> Any:
+    """Import pyarrow, or say how to get it."""
+    try:
+        import pyarrow
+
+        return pyarrow
+    except ImportError:
+        raise ImportError('Reading tables needs pyarrow: pip install "quadlin[table]".') from None
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a CSV text is written; None is the default."""
+
+    delimiter: str | None = None  # a comma, or the one of a header without commas
+    decimal: str | None = None  # a point
+    encoding: str = "utf8"
+    header: bool | None = None  # the first row holds the names
+    na: tuple[str, ...] | None = None  # "?"
+
+    @classmethod
+    def of(
+        cls,
+        delimiter: Any = None,
+        decimal: Any = None,
+        encoding: Any = None,
+        header: Any = None,
+        na: Any = None,
+    ) -> "Dialect":
+        """Check the options that the user gave."""
+        single = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii()
+        if delimiter is not None and (not single or delimiter in '"\r\n\0'):
+            raise SourceError(f'delimiter={delimiter!r} must be one character, such as ";".')
+        if decimal not in (None, ".", ","):
+            raise SourceError(f'decimal={decimal!r} must be "." or ",".')
+        try:
+            "".encode(encoding or "utf8")
+        except (LookupError, TypeError, ValueError):
+            raise SourceError(
+                f'encoding={encoding!r} is unknown. Give one such as "latin1", "cp1252" '
+                'or "utf-16".'
+            ) from None
+        same = encoding is None or encoding.lower().replace("-", "") == "utf8"
+        if header not in (None, True, False):
+            raise SourceError(f"header={header!r} must be True or False.")
+        if na is not None:
+            na = (na,) if isinstance(na, str) else tuple(na)
+            if not all(isinstance(marker, str) for marker in na):
+                raise SourceError(f'na={na!r} must be a list of texts, such as ["?"].')
+        return cls(delimiter, decimal, "utf8" if same else encoding, header, na)
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """Return what the user declared and a model remembers, as options of `open_source`.
+
+        Examples
+        --------
+        >>> Dialect.of(decimal=",", header=False).declared
+        {'decimal': ',', 'header': False}
+        """
+        return {name: value for name in REMEMBERED if (value := getattr(self, name)) is not None}
+
+    @property
+    def null_values(self) -> list[str]:
+        """Return the marks of missing values, also with a space on either side."""
+        from pyarrow.csv import ConvertOptions
+
+        marks = [*ConvertOptions().null_values, *(MISSING if self.na is None else self.na)]
+        return [f"{a}{mark}{b}" for mark in marks for a in ("", " ") for b in ("", " ")]
+
+
+def delimiter_of(head: bytes) -> str:
+    r"""Return the separator of a header: a comma, or another one if there is no comma.
+
+    Examples
+    --------
+    >>> delimiter_of(b'"a,1";b;y\n1,5;2;3'), delimiter_of(b"a,b;c"), delimiter_of(b"a")
+    (';', ',', ',')
+    """
+    plain = re.sub(rb'"[^"]*"', b"", head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"))
+    header = re.split(rb"[\r\n]", plain, maxsplit=1)[0].decode(errors="replace")
+    most = max(SEPARATORS, key=header.count)
+    return most if most in header and "," not in header else ","
+
+
+@dataclass(frozen=True)
+class CsvText:
+    """What the head of a CSV text shows: its columns, their types, and how it is to be read."""
+
+    dialect: Dialect
+    delimiter: str
+    names: tuple[str, ...]
+    blank_lines: int  # above the first row
+    types: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def of(cls, head: bytes, dialect: Dialect, text: Sequence[Any], what: str) -> "CsvText":
+        """Return the layout of UTF-8 text that begins with `head`, which may end within a row.
+
+        Numbers are float64, since whole numbers in the head may not stay whole; the columns `text`
+        are text even if they look like numbers. Text that is not UTF-8, which Arrow reads as
+        bytes, raises an error where it is used.
+        """
+        pa = arrow()
+        if dialect.encoding == "utf8":
+            for start, why in NO_CSV.items():
+                if head.startswith(start):
+                    raise SourceError(f"{capital(what)} {why}.")
+        top = head[: head.find(b"\n", HEAD) + 1] or head
+        delimiter = dialect.delimiter or delimiter_of(top)
+        names, blank_lines = _column_names(top, delimiter, dialect.header is not False, what)
+        layout = cls(dialect, delimiter, names, blank_lines)
+        lines = head[: head.rfind(b"\n") + 1] or head
+        for each in layout.batches(BytesIO(lines), what).schema:
+            kind = each.type
+            if each.name in text or pa.types.is_binary(kind):
+                kind = pa.string()
+            elif pa.types.is_integer(kind) or pa.types.is_null(kind):
+                kind = pa.float64()
+            layout.types[each.name] = kind
+        return layout
+
+    @property
+    def schema(self) -> Any:
+        """Return the Arrow schema; two columns may have the same name."""
+        pa = arrow()
+        return pa.schema([pa.field(name, self.types[name]) for name in self.names])
+
+    def batches(self, stream: Any, what: str, columns: Sequence[Any] | None = None) -> Any:
+        """Open a stream of UTF-8 text as a stream of batches of some columns."""
+        from pyarrow import csv as arrow_csv
+
+        # With several threads an error would not name its row; another thread reads ahead anyway.
+        read = arrow_csv.ReadOptions(
+            block_size=CSV_BLOCK,
+            use_threads=False,
+            column_names=self.names or None,
+            skip_rows=self.blank_lines,
+            skip_rows_after_names=int(bool(self.names) and self.dialect.header is not False),
+        )
+        # A block may end with a quoted line break.
+        parse = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        convert = arrow_csv.ConvertOptions(
+            include_columns=None if columns is None else list(columns),
+            column_types=self.types,
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            decimal_point=self.dialect.decimal or ".",
+            null_values=self.dialect.null_values,
+        )
+        try:
+            return arrow_csv.open_csv(stream, read, parse, convert)
+        except arrow().ArrowInvalid as error:
+            if "Empty CSV" not in str(error):
+                raise self.error(error, what) from None
+            raise SourceError(
+                f"{capital(what)} is empty or holds no rows. A header and at least one row are "
+                "needed."
+            ) from None
+
+    def error(self, error: BaseException, what: str) -> SourceError:
+        """Return an error about a cell that cannot be read, with the name of its column."""
+        above = 1 if self.dialect.header is False else 2  # Arrow counts rows from 1, and the header
+        match = re.search(
+            r"column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): "
+            r"invalid (?:UTF8|value '(.*))",
+            str(error),
+        )
+        if match is None or int(match[1]) >= len(self.names):
+            text = re.sub(
+                r"Row #(\d+)",
+                lambda row: f"row {int(row[1]) - above} (counted from 0)",
+                first_line(error),
+            )
+            return SourceError(f"{capital(what)} cannot be read: {text} {ADVICE}")
+        name = self.names[int(match[1])]
+        row = f" in row {int(match[2]) - above} (counted from 0)" if match[2] else ""
+        if match[4] is None:
+            return SourceError(f"Column {name!r} of {what} is not UTF-8{row}. {ENCODINGS}")
+        cell = match[4].rstrip("'").strip()
+        options = [f"give na={[cell]!r} if it is missing"] if len(cell) <= LONGEST_MARK else []
+        options += ['give decimal="," if the comma is the decimal point'] if "," in cell else []
+        options += [f"give categorical_features={[name]!r} if these are codes"]
+        return SourceError(
+            f"Column {name!r} of {what} holds numbers in its first rows, but {cell[:80]!r}{row}. "
+            f"Correct it, {', or '.join(options)}."
+        )
+
+
+def in_utf8(file: Any, dialect: Dialect) -> Any:
+    """Open a path or a stream as a stream of UTF-8; a compressed file is decompressed."""
+    pa = arrow()
+    stream = pa.input_stream(file) if isinstance(file, str) else file
+    if dialect.encoding == "utf8":
+        return stream
+    stream = stream if isinstance(file, str) else pa.PythonFile(file, "r")
+    return pa.transcoding_input_stream(stream, dialect.encoding, "utf8")
+
+
+def head_of(stream: Any) -> bytes:
+    """Read the first block of a stream, which may arrive in small parts."""
+    head = b""
+    while len(head) < CSV_BLOCK and (data := stream.read(CSV_BLOCK - len(head))):
+        if isinstance(data, str):
+            raise SourceError('The stream is in text mode. Open it in binary mode ("rb").')
+        head += data
+    return head
+
+
+class Replay:
+    """A stream whose first bytes have been read already."""
+
+    closed = False
+
+    def __init__(self, head: bytes, rest: Any) -> None:
+        self.head, self.rest = head, rest
+
+    def read(self, size: int = -1) -> bytes:
+        """Read some bytes."""
+        if not self.head:
+            return bytes(self.rest.read(size))
+        size = len(self.head) if size < 0 else size
+        data, self.head = self.head[:size], self.head[size:]
+        return data
+
+    def close(self) -> None:
+        """Close it; the rest stays open."""
+        self.closed = True
+
+
+def _column_names(
+    head: bytes, delimiter: str, header: bool, what: str
+) -> tuple[tuple[str, ...], int]:
+    """Return the names of the columns, and how many blank lines are above the first row."""
+    text = StringIO(head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace"), newline="")
+    for blank_lines, row in enumerate(csv.reader(text, delimiter=delimiter)):
+        if not row:
+            continue
+        if not header:
+            return tuple(f"x{j}" for j in range(len(row))), blank_lines
+        if "\ufffd" in "".join(row):
+            raise SourceError(f"The header of {what} is not UTF-8. {ENCODINGS}")
+        plain = [" ".join(name.split()) for name in row]
+        # Columns without a name are left out; until then, spaces of different lengths name them.
+        names = (name or " " * plain[:j].count("") for j, name in enumerate(plain))
+        return tuple(names), blank_lines
+    return (), 0

@@ -1,0 +1,279 @@
+"""Files of svmlight (libsvm) and libffm lines, read in blocks of whole lines, also compressed."""
+
+import bz2
+import gzip
+import lzma
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from quadlin.data.arrays import Items
+from quadlin.data.files import FileSet, FileUnit
+from quadlin.data.names import SourceError, explained, first_line
+from quadlin.data.reader import Reader
+from quadlin.data.source import Feed
+
+BLOCK = 1 << 22  # bytes parsed at once
+LONGEST = 1 << 28  # bytes of a line; a file with longer lines is not text
+MOST = 1 << 27  # features, unless the user gives more: a model then takes 1 GB per component
+OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+LINES = {
+    "svmlight": "A line is “target index:value index:value …”, with increasing indices.",
+    "libffm": "A line is “target field:index:value …”.",
+}
+Parsed = tuple[csr_array, np.ndarray, Any]  # rows, targets, and the field of each entry
+
+
+def parse_svmlight(block: bytes) -> Parsed:
+    """Parse lines of “target index:value …”."""
+    from sklearn.datasets import load_svmlight_file  # slow to import
+
+    if b"\0" in block:
+        raise ValueError("it contains a NUL byte")
+    X, y = load_svmlight_file(BytesIO(block), zero_based=True)
+    return csr_array(X), y, None
+
+
+def parse_libffm(block: bytes) -> Parsed:
+    """Parse lines of “target field:index:value …”."""
+    rows = [line.split() for line in block.splitlines() if line.strip()]
+    entries = [entry.split(b":") for row in rows for entry in row[1:]]
+    places = np.array([[int(a), int(b)] for a, b, _ in entries], np.int64).reshape(-1, 2)
+    if places.min(initial=0) < 0:
+        raise ValueError("a field or an index is negative")
+    ends = np.cumsum([0, *(len(row) - 1 for row in rows)])
+    parts = np.array([float(c) for *_, c in entries]), places[:, 1].copy(), ends
+    X = csr_array(parts, shape=(len(rows), int(places[:, 1].max(initial=-1)) + 1))
+    if len(set(zip(_rows_of(X).tolist(), X.indices.tolist(), strict=True))) < X.nnz:
+        raise ValueError("an index occurs twice in a row")
+    return X, np.array([float(row[0]) for row in rows]), places[:, 0]
+
+
+PARSERS = {"svmlight": parse_svmlight, "libffm": parse_libffm}
+
+
+def parsed_blocks(handle: Any, last: int | None, format: str, where: str) -> Iterator[Parsed]:
+    """Parse blocks of whole lines, up to the line that contains the byte before `last`."""
+    row = 0
+    while last is None or handle.tell() < last:
+        block = handle.read(BLOCK if last is None else min(BLOCK, last - handle.tell()))
+        if isinstance(block, str):
+            raise SourceError('The stream is in text mode. Open it in binary mode ("rb").')
+        if not block:
+            return
+        if not block.endswith(b"\n"):
+            block += handle.readline(LONGEST)
+            if len(block) > LONGEST:
+                raise SourceError("A line is longer than 256 MB, so these are not lines of rows.")
+        try:
+            parsed = PARSERS[format](block)
+        except MemoryError:
+            raise
+        except Exception:
+            _refuse_line(block, format, where, row)
+            raise
+        yield parsed
+        row += len(parsed[1])
+
+
+def _refuse_line(block: bytes, format: str, where: str, row: int) -> None:
+    """Raise an error that shows the first bad line of a block, whose first row is `row`."""
+    for text in block.splitlines():
+        try:
+            row += len(PARSERS[format](text + b"\n")[1])
+        except Exception as error:
+            shown = text[:60].decode(errors="replace")
+            raise SourceError(
+                f"Row {row} of {where} (counted from 0) is not {format}: {shown!r}: "
+                f"{first_line(error)} {LINES[format]}"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Lines(FileUnit):
+    """The lines of a file that begin from byte `first` on and before byte `last`."""
+
+    format: str
+    first: int = 0
+    last: int | None = None
+    width: int | None = None  # features; None until they are known
+    base: int = 0  # the number of the first feature in the file
+    rows: int | None = None
+
+    @property
+    def place(self) -> str:  # type: ignore[override]
+        """Return the path, and where in the file the lines begin."""
+        return f"file {self.file.path}" + (f" after byte {self.first}" if self.first else "")
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        """Return what a line looks like."""
+        return LINES[self.format]
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes."""
+        return max(1, (self.file.size if self.last is None else self.last) - self.first)
+
+    def blocks(self) -> Iterator[Parsed]:
+        """Yield parsed blocks of lines, with the indices of the file."""
+        opener = next((o for suffix, o in OPENERS.items() if self.file.path.endswith(suffix)), open)
+        with opener(self.file.path, "rb") as handle:
+            if self.first:
+                handle.seek(self.first - 1)
+                handle.readline()  # of the lines before
+            yield from parsed_blocks(handle, self.last, self.format, self.place)
+
+    def read(self, columns: Sequence[Any] | None, rows: int) -> Iterator[Any]:
+        """Yield the rows and targets of each block."""
+        for X, y, _ in self.blocks():
+            yield placed(X, self.width, self.base, self.file.path), y
+
+    def cut(self, count: int) -> "Sequence[Lines]":
+        """Cut at about equal distances; a compressed file cannot be cut."""
+        if self.file.path.endswith(tuple(OPENERS)) or count < 2:
+            return [self]
+        ends = np.linspace(self.first, self.first + self.size, count + 1).astype(int).tolist()
+        return [replace(self, first=a, last=b, rows=None) for a, b in pairwise(ends)]
+
+
+def placed(X: csr_array, width: int | None, base: int, path: str) -> csr_array:
+    """Return rows of `width` features with indices from 0; in the file they start at `base`."""
+    indices = X.indices - base
+    if X.nnz and indices.min() < 0:
+        raise SourceError(
+            f"{path} has an index 0, but its indices start at 1. Use zero_based=True."
+        )
+    if X.nnz and width is not None and indices.max() >= width:
+        raise SourceError(
+            f"{path} has index {int(indices.max()) + base}, but there are {width} "
+            "features. Raise `n_features`, or check the file."
+        )
+    width = width or X.shape[1]
+    kind = np.int32 if max(width, X.nnz) < np.iinfo(np.int32).max else np.int64
+    parts = X.data, indices.astype(kind), X.indptr.astype(kind)
+    return csr_array(parts, shape=(X.shape[0], width))
+
+
+def open_lines(
+    files: FileSet, n_features: int | None, zero_based: bool | str, missing: str
+) -> tuple[Feed, Reader]:
+    """Open files; a scan finds what is not given: the number of features, their base, the fields.
+
+    Parameters
+    ----------
+    files : FileSet
+        The files.
+    n_features : int or None
+        Number of features. If None, the largest index decides.
+    zero_based : bool or "auto"
+        Whether the first feature has index 0; "auto" means yes if 0 occurs in any file.
+    missing : str
+        What to do with NaN.
+
+    Returns
+    -------
+    feed, reader
+    """
+    units = [Lines(file, files.format) for file in files.files]
+    fields: tuple[np.ndarray, ...] = ()
+    width, base, per_row = n_features, 1 - bool(zero_based), 64.0
+    if n_features is None or zero_based == "auto" or files.format == "libffm":
+        scan = Scan()
+        for i, unit in enumerate(units):
+            before = scan.rows
+            with explained(unit.place, unit.advice):
+                for block in unit.blocks():
+                    scan.add(*block)
+            units[i] = replace(unit, rows=scan.rows - before)
+        width, base = scan.width_and_base(files, n_features, zero_based)
+        fields, per_row = scan.one_hot(base), scan.entries / scan.rows
+    assert width is not None
+    units = [replace(unit, width=int(width), base=base) for unit in units]
+    feed = Feed(tuple(units), files.title, per_row=per_row)
+    return feed, Reader.of_array(int(width), np.float64, True, True, missing, fields)
+
+
+def open_line_stream(
+    handle: Any, format: str, n_features: int | None, zero_based: bool | str, missing: str
+) -> tuple[Feed, Reader]:
+    """Read the lines of an open binary file once; the user must give what a scan would find."""
+    if n_features is None or zero_based == "auto":
+        raise SourceError(
+            f"A {format} stream can be read only once. Give `n_features` and "
+            "zero_based=True or zero_based=False, or save the stream to a file."
+        )
+    base, width = 0 if zero_based else 1, int(n_features)
+    blocks = parsed_blocks(handle, None, format, "the stream")
+    rows = ((placed(X, width, base, "the stream"), y) for X, y, _ in blocks)
+    feed = Feed([Items.once(rows)], f"{format} stream", None, False, False, 64.0)
+    return feed, Reader.of_array(width, np.float64, True, True, missing)
+
+
+@dataclass
+class Scan:
+    """Counts of the entries of files, and which fields of libffm are one-hot."""
+
+    rows: int = 0
+    entries: int = 0
+    low: float = np.inf  # least index
+    high: int = -1
+    field_of: dict[int, int] = field(default_factory=dict)  # by feature
+    mixed: set[int] = field(default_factory=set)  # fields that are not one-hot
+
+    def add(self, X: csr_array, y: np.ndarray, fields: np.ndarray | None) -> None:
+        """Add a block of rows."""
+        self.rows, self.entries = self.rows + len(y), self.entries + X.nnz
+        self.low = min(self.low, X.indices.min() if X.nnz else np.inf)
+        self.high = max(self.high, int(X.indices.max(initial=-1)))
+        if fields is None:
+            return
+        used = X.data != 0
+        self.mixed.update(np.unique(fields[used & (X.data != 1)]).tolist())
+        pairs, counts = np.unique([_rows_of(X)[used], fields[used]], axis=1, return_counts=True)
+        self.mixed.update(np.unique(pairs[1][counts > 1]).tolist())
+        for feature, number in np.unique([X.indices, fields], axis=1).T.tolist():
+            if (first := self.field_of.setdefault(feature, number)) != number:
+                self.mixed.update((first, number))
+
+    def width_and_base(
+        self, files: FileSet, n_features: int | None, zero_based: bool | str
+    ) -> tuple[int, int]:
+        """Return the number of features, and the number of the first one in the files."""
+        if not self.rows:
+            raise SourceError(f"{files.title} holds no rows. At least one is needed.")
+        if not self.entries and n_features is None:
+            raise SourceError(f"{files.title} has no entries, so no features. Give `n_features`.")
+        base = 1 - bool(zero_based)
+        if zero_based == "auto":
+            base = 0 if files.format == "libffm" or self.low == 0 else 1
+            if base and self.entries and n_features is not None and self.high < n_features:
+                raise SourceError(
+                    f"{files.title}: the indices {self.low:.0f} to {self.high} of {n_features} "
+                    "features may start at 0 or at 1. Give zero_based=True or zero_based=False."
+                )
+        width = self.high + 1 - base if n_features is None else int(n_features)
+        if width > MOST and n_features is None:
+            raise SourceError(
+                f"{files.title}: index {self.high} would make a model of {width:,} features. "
+                "Check that line, or give `n_features` if this is intended."
+            )
+        return width, base
+
+    def one_hot(self, base: int) -> tuple[np.ndarray, ...]:
+        """Return the features of each field that has one 1 per row at most."""
+        members: dict[int, list[int]] = {}
+        for feature, number in sorted(self.field_of.items()):
+            if number not in self.mixed:
+                members.setdefault(number, []).append(feature - base)
+        return tuple(np.array(group) for _, group in sorted(members.items()) if len(group) > 1)
+
+
+def _rows_of(X: csr_array) -> np.ndarray:
+    """Return the row of each entry."""
+    return np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
