@@ -16,7 +16,7 @@ from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.rows.columns import checked
 from quadlin.estimators.rows.parameters import alphas as penalties
 from quadlin.estimators.rows.parameters import check_options, is_auto, is_whole
-from quadlin.solve.lowrank.exact import Alpha
+from quadlin.solve.lowrank.design import Alpha
 
 SEARCH_PARAMS = "ranks", "alphas", "cv", "scoring"  # that the estimator itself lacks
 RANKS = 0, 1, 2, 3, 4, 6, 8

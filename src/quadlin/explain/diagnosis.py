@@ -14,14 +14,13 @@ from quadlin.core.messages import printable
 from quadlin.core.moments import TAU_FREE, Moments, survey
 from quadlin.core.rows import Rows
 from quadlin.explain.tables import rank_words
-from quadlin.solve.choose.leave_one_out import left_out_error
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.grid import squared_errors
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS
+from quadlin.solve.lowrank.design import EXACT_COLUMNS, Design
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
 from quadlin.solve.lowrank.levels import whole
+from quadlin.solve.lowrank.linear_model import Gram
 from quadlin.solve.lowrank.polish import leading_directions
-from quadlin.solve.lowrank.tangent_gram import tangent_gram
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Full, Identity
 from quadlin.stream.power_iteration import SIGNIFICANT
@@ -183,9 +182,9 @@ def _left_out(rows: Rows, state: FitState, options: Options, weight: float) -> f
     if state.parts is not None or dof > EXACT_COLUMNS:
         return None
     first, second = (max(alpha, LEAST_PENALTY * weight) for alpha in options.alpha)
-    gram = tangent_gram(rows, state.units, options, state.model.U)
+    gram = Gram.of(rows, Design.at(state.model.U, state.units, options))
     try:
-        return left_out_error(rows, state.units, gram, (first, second), weight)
+        return float(gram.left_out(rows, (first, second)).squares.sum()) / weight
     except np.linalg.LinAlgError:
         return None
 

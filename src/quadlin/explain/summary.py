@@ -23,7 +23,7 @@ from quadlin.explain.tables import (
     rank_of,
     text_table,
 )
-from quadlin.solve.choose.linear_choice import leaves_mean
+from quadlin.solve.choose.rank_search import leaves_mean
 from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.fits.uncertainty import NORMAL, standard_errors_of, two_sided
 from quadlin.solve.lowrank.types import Status

@@ -7,14 +7,8 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.choose.leave_one_out import (
-    inverses_of,
-    left_out_error,
-    left_out_squares,
-    left_out_squares_by_rows,
-)
-from quadlin.solve.lowrank.evidence import RowKernel
-from quadlin.solve.lowrank.tangent_gram import columns, product_kernel, tangent_gram
+from quadlin.solve.lowrank.design import Design
+from quadlin.solve.lowrank.linear_model import Gram, Kernel
 from quadlin.solve.lowrank.types import Options
 
 ALPHA = (0.7, 1.9)
@@ -30,17 +24,20 @@ def problem(n=14, d=3, weight=None, **options):
     return rows, units, Options(rank=0, **options)
 
 
-def squares_of(rows, *model):
-    return left_out_squares(rows, inverses_of(*model))
+def gram_of(rows, units, options, U):
+    return Gram.of(rows, Design.at(U, units, options))
 
 
 def refitted(rows, units, options, gram):
     """Return the weighted squared error of each row under a fit of the others."""
     chunk = next(iter(rows.walk()))
-    A = columns(chunk, units, options, gram.basis)
-    A = A if options.fit_intercept else A[:, 1:]
+    A, ridge = gram.design.columns(chunk), gram.ridge(gram.of_groups(ALPHA))
+    if options.fit_intercept:
+        ridge = np.append(0.0, ridge)
+    else:
+        A = A[:, 1:]
     weight = np.ones(len(A)) if chunk.weight is None else chunk.weight
-    R, squares = np.diag(gram.penalty(ALPHA)), []
+    R, squares = np.diag(ridge), []
     for i in range(len(A)):
         others = np.arange(len(A)) != i
         F, y, w = A[others, :-1], A[others, -1], weight[others]
@@ -56,25 +53,19 @@ def test_rows_left_out_have_the_errors_of_fits_without_them(k, weighted, parts):
     weight = np.linspace(0.2, 3, 14) if weighted else None
     rows, units, options = problem(weight=weight, **parts)
     U = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0][:, :k]
-    gram = tangent_gram(rows, units, options, U)
-    total = 14.0 if weight is None else weight.sum()
-    error = left_out_error(rows, units, gram, ALPHA, total)
+    gram = gram_of(rows, units, options, U)
     squares = refitted(rows, units, options, gram)
-    assert error == pytest.approx(squares.sum() / total, rel=1e-9)
-    by_row = squares_of(rows, units, gram, ALPHA, total)[:, 0]
+    by_row = gram.left_out(rows, ALPHA).squares[:, 0]
     np.testing.assert_allclose(by_row, squares, rtol=1e-8)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_products_of_rows_give_the_same_errors_as_products_of_columns(weighted):
     weight = np.linspace(0.2, 3, 14) if weighted else None
-    total = 14.0 if weight is None else weight.sum()
     rows, units, options = problem(weight=weight)
-    gram = tangent_gram(rows, units, options, np.eye(3))
-    kernel = product_kernel(rows, units, total)
-    assert isinstance(kernel, RowKernel)
-    by_row = left_out_squares_by_rows(kernel, ALPHA)[:, 0]
-    others = squares_of(rows, units, gram, ALPHA, total)[:, 0]
+    gram = gram_of(rows, units, options, np.eye(3))
+    by_row = Kernel.of(rows, units).left_out(rows, ALPHA).squares[:, 0]
+    others = gram.left_out(rows, ALPHA).squares[:, 0]
     np.testing.assert_allclose(by_row, others, rtol=1e-8)
 
 
@@ -82,11 +73,11 @@ def test_rows_without_weight_have_no_error():
     weight = np.linspace(0.2, 3, 14)
     weight[[2, 5]] = 0.0
     rows, units, options = problem(weight=weight)
-    gram = tangent_gram(rows, units, options, np.eye(3))
-    kernel = product_kernel(rows, units, weight.sum())
-    by_row = squares_of(rows, units, gram, ALPHA, weight.sum())[:, 0]
+    gram = gram_of(rows, units, options, np.eye(3))
+    by_row = gram.left_out(rows, ALPHA).squares[:, 0]
     assert len(by_row) == 12
-    np.testing.assert_allclose(by_row, left_out_squares_by_rows(kernel, ALPHA)[:, 0], rtol=1e-8)
+    others = Kernel.of(rows, units).left_out(rows, ALPHA).squares[:, 0]
+    np.testing.assert_allclose(by_row, others, rtol=1e-8)
 
 
 FACTORS = (1.0, 0.05, 20.0)
@@ -97,8 +88,9 @@ FACTORS = (1.0, 0.05, 20.0)
 def test_one_pass_tells_the_errors_for_all_multiples_of_the_penalties(k, parts):
     rows, units, options = problem(weight=np.linspace(0.2, 3, 14), **parts)
     U = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0][:, :k]
-    gram = tangent_gram(rows, units, options, U)
-    squares = squares_of(rows, units, gram, ALPHA, 22.4, FACTORS)
-    for factor, error in zip(FACTORS, squares.sum(axis=0) / 22.4, strict=True):
+    gram = gram_of(rows, units, options, U)
+    squares = gram.left_out(rows, ALPHA, FACTORS).squares
+    for factor, errors in zip(FACTORS, squares.T, strict=True):
         alpha = (factor * ALPHA[0], factor * ALPHA[1])
-        assert error == pytest.approx(left_out_error(rows, units, gram, alpha, 22.4), rel=1e-9)
+        one = gram.left_out(rows, alpha).squares[:, 0]
+        np.testing.assert_allclose(errors, one, rtol=1e-9)

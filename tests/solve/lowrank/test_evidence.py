@@ -11,16 +11,11 @@ from quadlin.core.chunks import MemorySource
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.choose.penalty_search import maximised
-from quadlin.solve.lowrank.evidence import (
-    ColumnGram,
-    RowKernel,
-    _half_betas,
-    _log_determinant,
-    log_volume,
-)
-from quadlin.solve.lowrank.tangent_gram import Basis, rotated, tangent_gram
+from quadlin.solve.choose.penalties import maximised
+from quadlin.solve.lowrank.design import Basis, Design, rotated
+from quadlin.solve.lowrank.linear_model import Gram, Kernel
 from quadlin.solve.lowrank.types import Options
+from quadlin.solve.lowrank.volume import _half_betas, _log_determinant, log_volume
 
 
 def small_problem(n=12, sizes=(3, 4), seed=0):
@@ -33,13 +28,13 @@ def small_problem(n=12, sizes=(3, 4), seed=0):
 
 
 def gram_of(A, y, unit, sizes=(3, 4)):
-    return ColumnGram(A.T @ A, A.T @ y, float(y @ y), len(y) - 1, sizes, unit)
+    return Gram(A.T @ A, A.T @ y, float(y @ y), len(y) - 1, sizes, unit)
 
 
 def kernel_of(A, y, unit, sizes=(3, 4)):
     p = sizes[0]
     groups = [(A[:, :p], unit[:p]), (A[:, p:], unit[p:])]
-    return RowKernel(
+    return Kernel(
         [(G / r) @ G.T for G, r in groups], y, np.full(len(y), 1 / len(y)), len(y) - 1, sizes
     )
 
@@ -80,8 +75,7 @@ def test_the_best_penalties_are_mackays_fixed_point():
     gram = gram_of(A, y, unit)
     best = maximised(gram, [(-3.0, -3.0), (0.0, 0.0)])
     alphas = np.exp(best.log_alpha)
-    R = np.repeat(alphas, (3, 4)) * unit
-    theta = np.linalg.solve(gram.products + np.diag(R), gram.right)
+    theta = gram.solved(alphas)[0]
     for part, alpha, determined in zip(
         (slice(3), slice(3, 7)), alphas, best.determined, strict=True
     ):
@@ -161,7 +155,7 @@ def test_the_evidence_of_features_far_from_zero_is_not_lost_in_rounding(fit_line
     y = X[:, 0] * X[:, 2] + rng.standard_normal(40)
     rows, units = rows_and_units(X, y, **parts)
     U, fixed = np.linalg.qr(rng.standard_normal((4, 2)))[0], np.zeros(4, dtype=bool)
-    linear = tangent_gram(rows, units, Options(rank=2, **parts), U).centred(40.0)
+    linear = Gram.of(rows, Design.at(U, units, Options(rank=2, **parts)))
     Z, nu, basis = (X - units.mean) * units.scale, units.nu, Basis.at(U, units)
     at_zero = basis.quadratic(nu[None, :], fixed)
     A = np.hstack([Z + nu, basis.quadratic(Z, fixed) - at_zero])

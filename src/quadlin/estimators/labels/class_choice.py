@@ -12,13 +12,12 @@ from quadlin.estimators.labels.class_rows import ClassRows
 from quadlin.estimators.labels.fitted_classes import COUPLINGS, log_probabilities
 from quadlin.estimators.labels.joint_classes import ClassFit, JointFit
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.solve.choose.candidates import BEGIN
+from quadlin.solve.choose.candidates import BEGIN, WORTH
 from quadlin.solve.choose.choice import fits
-from quadlin.solve.choose.linear_choice import WORTH
 from quadlin.solve.choose.penalty_posterior import Lattice
 from quadlin.solve.labels.class_table import ClassTable
 from quadlin.solve.labels.label_table import LabelTable
-from quadlin.solve.labels.left_out_deviance import Repeated, linear_model
+from quadlin.solve.labels.left_out_deviance import Repeated, linear_model_of
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_search import (
     CERTAIN_ROWS,
@@ -173,8 +172,9 @@ class Judge:
         """Return what each row is given by each class when it is left out, (n, K)."""
         columns = []
         for each, about in zip(classes, working, strict=True):
-            gram = linear_model(about, each.fit.low_rank.U, each.options, len(self.repeated.times))
-            columns.append(self.repeated.predictions(about, gram, each.options.alpha))
+            U, n_rows = each.fit.low_rank.U, len(self.repeated.times)
+            linear = linear_model_of(about, U, each.options, n_rows)
+            columns.append(self.repeated.predictions(about, linear, each.options.alpha))
         return np.column_stack(columns)
 
     def loss(self, log_p: np.ndarray) -> float:

@@ -23,16 +23,16 @@ from quadlin.estimators.labels.class_rows import ClassRows
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.tasks import FitResult
 from quadlin.solve.choose.choice import fits
-from quadlin.solve.choose.penalty_search import maximised
+from quadlin.solve.choose.penalties import maximised
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.composite.pair_labels import stage_about
 from quadlin.solve.composite.pair_log_odds import SHORTEST, LogOdds, Objective, moved
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_search import floored
+from quadlin.solve.lowrank.design import Alpha, Design
 from quadlin.solve.lowrank.driver import follow
-from quadlin.solve.lowrank.exact import Alpha
+from quadlin.solve.lowrank.linear_model import Gram, linear_model
 from quadlin.solve.lowrank.polish import polish
-from quadlin.solve.lowrank.tangent_gram import linear_solver, tangent_gram
 from quadlin.solve.lowrank.types import FIXED, Options, Problem, finished
 from quadlin.solve.lowrank.whitening import whitener
 from quadlin.solve.pairs.pair_terms import PairTerms, Parts
@@ -173,10 +173,9 @@ class JointFit:
         U, k, d = at.fit.low_rank.U, at.options.rank, int(at.units.scale.shape[0])
         xp = namespace(U)
         U = U if 0 < k < d else xp.eye(d, k, dtype=U.dtype, device=U.device)
-        gram = tangent_gram(working.rows, working.units, at.options, U)
-        linear = replace(gram.centred(working.weight), noise=1.0)
-        before = at.options.alpha if at.options.fit_linear else at.options.alpha[1:]
-        start = [log(alpha) - log(working.weight) for alpha in before[: len(linear.sizes)]]
+        linear = Gram.of(working.rows, Design.at(U, working.units, at.options), noise=1.0)
+        before = linear.of_groups(at.options.alpha)
+        start = [log(alpha) - log(working.weight) for alpha in before]
         peak = maximised(linear, [start]).log_alpha
         seen = 1 - 1 / len(self.classes)
         return floored((seen * exp(peak[0]), seen * exp(peak[-1])), d, k)
@@ -221,9 +220,8 @@ class JointFit:
         n, k = len(self.rows.codes), options.rank
         if not self._is_small(options):
             return None
-        args = (working.rows, working.units, options, n, working.weight)
-        solver = linear_solver(*args, linear=k == 0)
-        return None if solver is None else solver(options.alpha)
+        linear = linear_model(working.rows, working.units, options, n, k)
+        return None if linear is None else linear.model(options.alpha)
 
     def _centre(self) -> None:
         """Take from all scores what they have in common, which only the penalties see: one pass.

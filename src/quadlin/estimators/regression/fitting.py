@@ -16,10 +16,9 @@ from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.pairs import Reported, label_pairs, pairs_beside, pairs_first
 from quadlin.estimators.regression.tasks import Task
 from quadlin.estimators.rows.input_errors import check_survey
-from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.choose.column_choice import without_squares
-from quadlin.solve.choose.linear_choice import leaves_mean
+from quadlin.solve.choose.rank_search import RankSearch, leaves_mean
 from quadlin.solve.choose.rarity import with_rarity
 from quadlin.solve.fits.fit_state import FitState, fit_table, with_row_count
 from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
@@ -27,7 +26,7 @@ from quadlin.solve.fits.status_advice import warn_if_unknown
 from quadlin.solve.fits.uncertainty import NORMAL, Uncertainty, made_robust, uncertainty_of
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS
+from quadlin.solve.lowrank.design import EXACT_COLUMNS
 from quadlin.solve.lowrank.types import FIXED, Options, Status, finished
 
 MOST_KEPT = 512  # parameters of a regression with pairs that `partial_fit` could go on with

@@ -2,8 +2,7 @@
 
 Imports `fields`, `fits`, `pairs` and `lowrank`.
 Gives the estimators `choice`, the fit that chooses rank and penalties.
-Begin with `choice.py`: it calls `automatic.py`, the search by evidence, or chooses on held-out rows
-(`rank.py`, `column_choice.py`). The search consists of `candidates.py` (a rank with its best
-penalties), `rank_climb.py` (which ranks are tried), `linear_choice.py` (the mean, ridge regression
-or all products, by left-out rows) and `last_fit.py`.
+Begin with `choice.py`: it calls `rank_search.py`, the search by evidence, or chooses on held-out
+rows (`rank.py`, `column_choice.py`). The search compares `candidates.py`, each of them a rank with
+its best penalties (`penalties.py`).
 """

@@ -12,11 +12,11 @@ from quadlin.core.arrays import moved
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.column_choice import choose_by_columns
 from quadlin.solve.choose.rank import FOLDS, HeldOut, generous_rank
+from quadlin.solve.choose.rank_search import RankSearch
 from quadlin.solve.fits.fit_state import FitState, OnState, fit_state, fit_table
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS, EXACT_ENTRIES, EXACT_ROWS
+from quadlin.solve.lowrank.design import EXACT_COLUMNS, EXACT_ENTRIES, EXACT_ROWS
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from scipy.special import logsumexp
 
-from quadlin.solve.lowrank.exact import Alpha
+from quadlin.solve.lowrank.design import Alpha
 
 FEW_POINTS, FAR = 5, 10.0  # after so many points, a walk that is so far behind in evidence ends
 DEPTH = 6.0  # of log evidence below the peak, where the hill ends

@@ -11,7 +11,7 @@ from quadlin.core.arrays import Array, moved, namespace
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.fits.grid import Path, squared_errors
-from quadlin.solve.lowrank.exact import Alpha
+from quadlin.solve.lowrank.design import Alpha
 from quadlin.solve.lowrank.gauss_newton import smallest_loss
 from quadlin.solve.lowrank.observations import content_keys, row_hash
 from quadlin.solve.lowrank.tangent import Coordinates

@@ -19,7 +19,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.moments import Survey, Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker, spread_of
-from quadlin.solve.lowrank.evidence import EXACT
+from quadlin.solve.lowrank.linear_model import EXACT
 from quadlin.solve.lowrank.observations import NO_WEIGHT, content_keys
 from quadlin.solve.lowrank.sample import sample_of, stacked
 from quadlin.solve.lowrank.types import Plan

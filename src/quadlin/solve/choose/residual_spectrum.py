@@ -21,8 +21,8 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
 from quadlin.core.model import constant_model
 from quadlin.core.rows import Rows
-from quadlin.core.units import Units
-from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
+from quadlin.solve.lowrank.design import Alpha
+from quadlin.solve.lowrank.linear_model import Gram
 from quadlin.solve.pairs.pair_regression import uncorrelated
 from quadlin.solve.pairs.pair_search import PairSearch
 from quadlin.solve.pairs.pair_sums import DenseRows, RegressionColumns, residual_squares, total
@@ -137,18 +137,17 @@ class ResidualSpectrum:
         return self.is_noise and self.moments.energy <= products + sd
 
 
-def residual_spectrum(
-    rows: Rows, units: Units, ridge: Candidate, weight: float
-) -> ResidualSpectrum:
+def residual_spectrum(rows: Rows, ridge: Gram, alpha: Alpha, noise: float) -> ResidualSpectrum:
     """Return the spectrum of a ridge regression with an intercept; no pass until it is used."""
-    assert isinstance(ridge.gram, TangentGram)
-    G, scale = ridge.gram.products, to_numpy(units.penalty_scale).astype(float)
-    theta = ridge.gram.centred(weight).solved(np.log(ridge.alpha[:1]))
-    constant = (G[0, -1] - G[0, 1:-1] @ theta) / G[0, 0]
+    assert ridge.design is not None
+    units, weight = ridge.design.units, 1 / ridge.share
+    scale = to_numpy(units.penalty_scale).astype(float)
+    theta, _ = ridge.solved(ridge.of_groups(alpha))
+    constant = ridge.mean[-1] - ridge.mean[:-1] @ theta
     columns = RegressionColumns(units, constant_model(units, 0), np.arange(len(scale)))
-    white = uncorrelated(G[1:-1, 1:-1] * np.outer(scale, scale) / weight)
+    white = uncorrelated(ridge.products * np.outer(scale, scale) / weight)
     beta = np.concatenate([[constant], theta / scale])
-    return ResidualSpectrum(rows, columns, beta, white, weight, ridge.noise)
+    return ResidualSpectrum(rows, columns, beta, white, weight, noise)
 
 
 def spectrum_beside(search: PairSearch) -> ResidualSpectrum:

@@ -17,10 +17,8 @@ import numpy as np
 from quadlin.core.arrays import lead, to_numpy
 from quadlin.core.model import Model, degrees_of_freedom
 from quadlin.core.rows import Rows
-from quadlin.solve.choose.automatic import RankSearch
-from quadlin.solve.choose.leave_one_out import CLEARLY
-from quadlin.solve.choose.linear_choice import MANY_ROWS
-from quadlin.solve.choose.rank_climb import FIRST_RANK
+from quadlin.solve.choose.candidates import CLEARLY
+from quadlin.solve.choose.rank_search import FIRST_RANK, MANY_ROWS, RankSearch
 from quadlin.solve.choose.residual_spectrum import CLEAR, spectrum_beside
 from quadlin.solve.composite.pair_composite import (
     Composite,

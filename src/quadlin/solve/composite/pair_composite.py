@@ -11,16 +11,15 @@ from quadlin.core.model import Model, Steps, in_units
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.candidates import BEGIN
 from quadlin.solve.choose.choice import fit_choosing, search_of
-from quadlin.solve.choose.linear_choice import leaves_mean
-from quadlin.solve.choose.penalty_search import maximised
+from quadlin.solve.choose.penalties import maximised
+from quadlin.solve.choose.rank_search import RankSearch, leaves_mean
 from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.fits.uncertainty import Uncertainty
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Alpha
+from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha, Design
 from quadlin.solve.lowrank.levels import Fields, settled_steps
-from quadlin.solve.lowrank.tangent_gram import tangent_gram
+from quadlin.solve.lowrank.linear_model import Gram
 from quadlin.solve.lowrank.types import Plan, Problem, finished
 from quadlin.solve.pairs.pair_choice import SMALLEST
 from quadlin.solve.pairs.pair_joint import Joint
@@ -142,11 +141,10 @@ def evidence_of(search: RankSearch, part: LowRankPart, ridge: Plan) -> float:
     if k == d:
         candidate = search.candidate(k)
     else:
-        tangent = tangent_gram(rows, units, options, part.model.U)
-        gram = tangent.centred(weight)
+        gram = Gram.of(rows, Design.at(part.model.U, units, options))
         begin = np.log(np.maximum(part.alpha, 1e-9 * weight) / gram.weight).tolist()
         starts = [begin, [begin[0], log(BEGIN)], [begin[0], log(BEGIN / 50)]]
-        candidate = search.noted(k, maximised(gram, starts), part.model, tangent)
+        candidate = search.noted(k, maximised(gram, starts), part.model, gram)
     assert candidate is not None
     return candidate.merit
 

@@ -10,8 +10,8 @@ import numpy as np
 from quadlin.core.moments import Survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
-from quadlin.solve.choose.automatic import RankSearch
 from quadlin.solve.choose.choice import fit_choosing, search_of
+from quadlin.solve.choose.rank_search import RankSearch
 from quadlin.solve.composite.composer import Composer
 from quadlin.solve.composite.pair_composite import (
     Composite,

@@ -21,10 +21,10 @@ from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.lowrank.column_descent import fit_by_columns
 from quadlin.solve.lowrank.few_rows import fit_from_few
 from quadlin.solve.lowrank.levels import settled
+from quadlin.solve.lowrank.linear_model import unrestricted_optimum
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.product_gram import products_pay
 from quadlin.solve.lowrank.types import Options, Plan, Record, Solution, Status
-from quadlin.solve.lowrank.unrestricted import unrestricted_optimum
 from quadlin.solve.lowrank.whitening import Full, Identity, LowRank, Whitener
 from quadlin.solve.pairs.pair_running import PairNotes, RunningPairs
 from quadlin.solve.pairs.pair_terms import Parts

@@ -16,11 +16,11 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, constant_model, predict, with_rank
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
+from quadlin.solve.lowrank.design import Alpha
 from quadlin.solve.lowrank.driver import follow
-from quadlin.solve.lowrank.exact import Alpha
+from quadlin.solve.lowrank.linear_model import linear_model
 from quadlin.solve.lowrank.polish import polish
 from quadlin.solve.lowrank.tangent import Coordinates
-from quadlin.solve.lowrank.tangent_gram import linear_solver
 from quadlin.solve.lowrank.types import Options, Problem, finished
 from quadlin.solve.lowrank.whitening import Identity, Whitener, whitener
 
@@ -47,15 +47,14 @@ class Path:
         self.similar = similar  # the path of nearly the same rows, whose optima are close
         self.d, self.models = int(units.scale.shape[0]), dict[Point, Model]()
         self._white: dict[float, Whitener] = {}
-        args = (rows, units, options, n_rows, weight)
-        self.exact = cache(partial(linear_solver, *args))  # of rank 0 or d
+        self.exact = cache(partial(linear_model, rows, units, options, n_rows))  # of rank 0 or d
 
     def model(self, rank: int, alpha: Alpha) -> Model:
         """Return the model at a point of the path, from that of a neighbour if there is one."""
         point = (rank, alpha)
         if point not in self.models:
-            exact = self.exact(rank == 0) if rank in (0, self.d) and min(alpha) > 0 else None
-            model = None if exact is None else exact(alpha)
+            exact = self.exact(rank) if rank in (0, self.d) and min(alpha) > 0 else None
+            model = None if exact is None else exact.model(alpha)
             self.models[point] = self._fitted(rank, alpha) if model is None else model
         return self.models[point]
 
@@ -99,7 +98,7 @@ class Path:
         yield from of_rank[-1:]
         if self.similar is not None:
             yield self.similar.model(rank, alpha)
-        if min(alpha) > 0 and self.exact(False) is not None:
+        if min(alpha) > 0 and self.exact(self.d) is not None:
             yield with_rank(self.model(self.d, alpha), rank)
         higher = [point for point in self.models if point[0] > rank and point[1] == alpha]
         if higher:

@@ -24,7 +24,7 @@ from quadlin.core.model import Model, Steps, changes, predict
 from quadlin.core.rows import Rows
 from quadlin.core.sums import cut_rows
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.tangent_gram import Products
+from quadlin.solve.lowrank.linear_model import Products
 
 SPEAKS = 0.999  # the residual of a row of larger leverage, which determines a parameter, is useless
 INSIDE = 0.05  # of the curvature along a direction: the least that remains with Huber's loss

@@ -25,9 +25,8 @@ from quadlin.solve.labels.label_table import (
     Line,
     descended,
 )
-from quadlin.solve.lowrank.evidence import factored, with_ridge
-from quadlin.solve.lowrank.exact import Alpha
-from quadlin.solve.lowrank.tangent_gram import Basis
+from quadlin.solve.lowrank.design import Alpha, Basis
+from quadlin.solve.lowrank.linear_model import factored, with_ridge
 
 TOL, LATTICE_TOL = 1e-9, 1e-4  # the relative decrease that ends a fit; the same on a lattice
 PEAK_STEPS, SETTLED, LONGEST = 8, 0.3, 3.0  # changes of log α: the one that ends them, the longest

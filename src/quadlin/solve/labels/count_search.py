@@ -21,10 +21,8 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.losses import mean_of
 from quadlin.core.model import Model, predict
 from quadlin.core.units import Units
-from quadlin.solve.choose.leave_one_out import LIKELY, surely_less
-from quadlin.solve.choose.linear_choice import WORTH
+from quadlin.solve.choose.candidates import LIKELY, WORTH, Candidate, surely_less
 from quadlin.solve.labels.logistic_search import CERTAIN_ROWS, RESIZE, LogisticSearch, floored
-from quadlin.solve.lowrank.tangent_gram import Candidate
 
 LEAST, MOST = 1e-7, 1e4  # α/Σωh between which sizes are tried
 LEAST_FREEDOM = 0.2  # of the rows: the fewest degrees of freedom of the noise
@@ -45,9 +43,8 @@ class CountSearch(LogisticSearch):
     def dispersion(self, candidate: Candidate) -> float:
         """Return φ at the fit of a candidate."""
         model = self.refitted(candidate, candidate.alpha)
-        _, linear, _ = self.linear(candidate.rank, model)
-        alpha = candidate.alpha if self.options.fit_linear else candidate.alpha[1:]
-        determined = linear.at(np.log(alpha[: len(linear.sizes)])).determined
+        linear, _ = self.linear(candidate.rank, model)
+        determined = linear.at(np.log(linear.of_groups(candidate.alpha))).determined
         total = float(np.sum(self.rows.collect(_pearson, model, self.units)))
         n = float(self.repeated.times.sum())  # with repetitions
         freedom = max(n - float(np.sum(determined)), LEAST_FREEDOM * n)

@@ -23,10 +23,9 @@ from quadlin.core.losses import FLATTEST, curvature, log_likelihood, value_and_s
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.evidence import factored, with_ridge
-from quadlin.solve.lowrank.exact import Alpha, dense
+from quadlin.solve.lowrank.design import Alpha, Basis, Design, dense
+from quadlin.solve.lowrank.linear_model import Gram, factored, with_ridge
 from quadlin.solve.lowrank.observations import LEAST_FREEDOM
-from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram
 from quadlin.solve.lowrank.types import Options
 
 MOST_ENTRIES = 1 << 22  # of the copy: 32 MB
@@ -228,14 +227,14 @@ class LabelTable:
         """Return h of the rows."""
         return np.asarray(np.clip(curvature(f, self.loss), FLATTEST, None))
 
-    def linear(self, fit: TableFit) -> tuple[TangentGram, float, float]:
+    def linear(self, fit: TableFit) -> tuple[Gram, float, float]:
         """Return the least squares around a fit, its weight and its excess log-likelihood."""
         h, slope = self.curvature(fit.f), value_and_slope(self.loss, fit.f, self.y)[1]
         z = fit.f - slope / h
         root = np.sqrt(self.omega * h)[:, None]
         A = np.concatenate([root * self.columns(fit.basis), root * z[:, None]], axis=1)
         excess = log_likelihood(self.loss, fit.f, self.y) + slope**2 / h / 2
-        gram = TangentGram(fit.basis, A.T @ A, self.options, float(self.omega @ h))
+        gram = Gram.from_products(A.T @ A, Design(self.units, self.options, fit.basis), noise=1.0)
         return gram, float(self.omega @ h), float(self.omega @ excess)
 
     def evidence(self, fit: TableFit, alpha: Alpha) -> float:

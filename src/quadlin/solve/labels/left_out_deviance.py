@@ -8,20 +8,18 @@ One Newton step from there leaves a row out: its prediction becomes
 and its deviance is that of the loss itself at :math:`f_{-i}`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.losses import value_and_slope
 from quadlin.core.rows import Rows
-from quadlin.solve.choose.leave_one_out import inverses_of, residuals, residuals_by_rows
 from quadlin.solve.labels.logistic import Working
-from quadlin.solve.lowrank.evidence import RowKernel
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Alpha
+from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha, Design
+from quadlin.solve.lowrank.linear_model import Gram, Kernel, LinearModel
 from quadlin.solve.lowrank.observations import LEAST_FREEDOM, repetitions
-from quadlin.solve.lowrank.tangent_gram import TangentGram, product_kernel, tangent_gram
 from quadlin.solve.lowrank.types import Options
 
 
@@ -49,34 +47,24 @@ class Repeated:
         values = omega / self.times * value_and_slope(loss, f, y)[0]
         return np.repeat(values, self.times)
 
-    def predictions(
-        self, working: Working, gram: TangentGram | RowKernel, alpha: Alpha
-    ) -> np.ndarray:
+    def predictions(self, working: Working, linear: LinearModel, alpha: Alpha) -> np.ndarray:
         """Return f of each row of positive weight when it is left out once: two passes.
 
-        `working` is the least squares around the fit with penalties `alpha`, and `gram` its linear
+        `working` is the least squares around the fit with penalties `alpha`, `linear` its linear
         model. O(np²) or O(n³).
         """
-        z, weight = _targets(working.rows)
-        if isinstance(gram, RowKernel):
-            weighted, freedom = residuals_by_rows(gram, alpha)
-            residual, leverage = weighted[:, 0] / np.sqrt(weight), 1 - freedom[:, 0]
-        else:
-            inverses = inverses_of(working.units, gram, alpha, working.weight)
-            _, residual, leverage = (a[:, 0] for a in residuals(working.rows, inverses))
-            leverage = np.minimum(leverage, 1 - LEAST_FREEDOM)
-        return np.asarray(z - residual / (1 - leverage / self.times))
+        z, _ = _targets(working.rows)
+        at = linear.left_out(working.rows, alpha)
+        leverage = np.minimum(at.leverage[:, 0], 1 - LEAST_FREEDOM)
+        return np.asarray(z - at.residual[:, 0] / (1 - leverage / self.times))
 
 
-def linear_model(
-    working: Working, U: Array, options: Options, n_rows: int
-) -> TangentGram | RowKernel:
+def linear_model_of(working: Working, U: Array, options: Options, n_rows: int) -> LinearModel:
     """Return the linear model of the rank of U around a fit: products of columns, or of rows."""
-    (d, k), xp = U.shape, namespace(U)
+    d, k = U.shape
     if k == d and d * (d + 3) // 2 > min(n_rows, EXACT_COLUMNS):
-        return product_kernel(working.rows, working.units, working.weight)
-    U = U if 0 < k < d else xp.eye(d, k, dtype=U.dtype, device=U.device)
-    return tangent_gram(working.rows, working.units, options, U)
+        return replace(Kernel.of(working.rows, working.units), noise=1.0)
+    return Gram.of(working.rows, Design.at(U, working.units, options), noise=1.0)
 
 
 def _targets(rows: Rows) -> tuple[np.ndarray, np.ndarray]:

@@ -23,13 +23,13 @@ from quadlin.core.model import Model, constant_model, with_rank
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Target, Units
+from quadlin.solve.choose.candidates import Candidate
 from quadlin.solve.choose.choice import at_limit, fits
 from quadlin.solve.fits.fit_state import FitState, OnState, warm_start
 from quadlin.solve.labels.count_search import CountSearch
 from quadlin.solve.labels.held_out_size import resized
 from quadlin.solve.labels.logistic import LogisticFit
 from quadlin.solve.labels.logistic_search import LabelSearch, LogisticSearch, floored
-from quadlin.solve.lowrank.tangent_gram import Candidate
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Problem, Status
 from quadlin.solve.lowrank.whitening import Full, sharpened
 

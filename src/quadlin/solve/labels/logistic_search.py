@@ -6,19 +6,25 @@ from math import exp, inf, log
 import numpy as np
 
 from quadlin.core.model import Model, constant_model, with_rank
-from quadlin.solve.choose.automatic import RankSearch
-from quadlin.solve.choose.candidates import BEGIN, FIRST, LOOSE_STEPS, LOOSE_TOL, SECOND
-from quadlin.solve.choose.leave_one_out import CLEARLY, LIKELY, surely_less
-from quadlin.solve.choose.linear_choice import CONSTANT
+from quadlin.solve.choose.candidates import (
+    BEGIN,
+    CLEARLY,
+    FIRST,
+    LIKELY,
+    LOOSE_STEPS,
+    LOOSE_TOL,
+    SECOND,
+    Candidate,
+    surely_less,
+)
+from quadlin.solve.choose.penalties import maximised
 from quadlin.solve.choose.penalty_posterior import MOST, Lattice, posterior_of
-from quadlin.solve.choose.penalty_search import maximised
-from quadlin.solve.choose.rank_climb import CLEAR
+from quadlin.solve.choose.rank_search import CLEAR, CONSTANT, RankSearch
 from quadlin.solve.labels.label_table import LabelTable, TableFit
-from quadlin.solve.labels.left_out_deviance import Repeated, linear_model
+from quadlin.solve.labels.left_out_deviance import Repeated, linear_model_of
 from quadlin.solve.labels.logistic import LogisticFit
-from quadlin.solve.lowrank.evidence import ColumnGram, Evidence, RowKernel
-from quadlin.solve.lowrank.exact import EXACT_COLUMNS, Alpha
-from quadlin.solve.lowrank.tangent_gram import Candidate, TangentGram
+from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha
+from quadlin.solve.lowrank.linear_model import Evidence, LinearModel
 from quadlin.solve.lowrank.types import Options, finished
 
 TURNS, SETTLED = 6, 0.3  # of fit and penalties, and the change of log α that ends them
@@ -113,8 +119,8 @@ class LogisticSearch(RankSearch):
         loose = replace(self.options, tol=max(LOOSE_TOL, self.options.tol), max_iter=LOOSE_STEPS)
         for turn in range(TURNS):
             model = self.fitted_model(replace(loose, rank=k, alpha=alpha), model)
-            gram, linear, excess = self.linear(k, model)
-            before = np.log(alpha[: len(linear.sizes)] if self.options.fit_linear else alpha[1:])
+            linear, excess = self.linear(k, model)
+            before = np.log(linear.of_groups(alpha))
             starts = [before - log(max(linear.weight, 1.0))]
             if turn == 0 and k > 0:
                 # For products of columns that are nearly equal, one peak is far below the others.
@@ -123,7 +129,7 @@ class LogisticSearch(RankSearch):
                 starts += [np.append(starts[0][:-1], second) for second in (*seconds, lowest)]
             peak = maximised(linear, [start.tolist() for start in starts]).log_alpha
             alpha = floored((exp(peak[0]), exp(peak[-1])), self.d, k)
-            log_alpha = np.log(alpha[: len(peak)] if self.options.fit_linear else alpha[1:])
+            log_alpha = np.log(linear.of_groups(alpha))
             value = linear.at(log_alpha)
             evidence = value.log_evidence + excess
             behind = max((c.evidence for c in self.candidates()), default=-inf) - CLEAR
@@ -131,7 +137,7 @@ class LogisticSearch(RankSearch):
             if hopeless or np.max(np.abs(log_alpha - before)) <= SETTLED:
                 break
         self.losses[k] = self.last_loss
-        return self.noted(k, Evidence(evidence, log_alpha, 1.0, value.determined), model, gram)
+        return self.noted(k, Evidence(evidence, log_alpha, 1.0, value.determined), model, linear)
 
     @property
     def observations(self) -> float:
@@ -167,7 +173,7 @@ class LogisticSearch(RankSearch):
             f = table.left_out(table.at(model), alpha, self.repeated.times)
             return self.repeated.deviances(table.y, table.omega, f, table.loss)
         working = self.fit_of.working(model, self.options)
-        gram = linear_model(working, model.U, self.options, self.n_rows)
+        gram = linear_model_of(working, model.U, self.options, self.n_rows)
         f = self.repeated.predictions(working, gram, alpha)
         return self.repeated.deviance(self.rows, f, self.fit_of.loss)
 
@@ -193,21 +199,18 @@ class LogisticSearch(RankSearch):
         """Return the copy of the rows, if steps of a rank on it are cheap."""
         return self.table if self.table is not None and self.table.takes(k) else None
 
-    def linear(
-        self, k: int, model: Model
-    ) -> tuple[TangentGram | RowKernel, ColumnGram | RowKernel, float]:
-        """Return the linear model around a fit, the one for its evidence, and what to add to it."""
+    def linear(self, k: int, model: Model) -> tuple[LinearModel, float]:
+        """Return the linear model around a fit, and what to add to its evidence."""
         table = self.table_for(k)
         if table is not None:
             at = table.at(model)
             self.last_loss = at.objective / table.weight
-            tangent, weight, excess = table.linear(at)
-            return tangent, replace(tangent.centred(weight), noise=1.0), excess - log(weight) / 2
+            linear, weight, excess = table.linear(at)
+            return linear, excess - log(weight) / 2
         working = self.fit_of.working(model, self.options)
         self.last_loss = working.loss / self.fit_of.surveyed.tally.weight
-        gram = linear_model(working, model.U, self.options, self.n_rows)
-        linear = gram if isinstance(gram, RowKernel) else gram.centred(working.weight)
-        return gram, replace(linear, noise=1.0), working.excess - log(working.weight) / 2
+        about = linear_model_of(working, model.U, self.options, self.n_rows)
+        return about, working.excess - log(working.weight) / 2
 
 
 @dataclass

@@ -5,8 +5,7 @@ matrix TᵀGT, and a Gauss–Newton step is its solution, without conjugate grad
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from math import sqrt
 from operator import attrgetter
 from typing import Any
@@ -14,17 +13,15 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from quadlin.core.arrays import lead, moved, namespace, to_numpy
+from quadlin.core.arrays import lead, moved, to_numpy
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.evidence import ColumnGram
-from quadlin.solve.lowrank.exact import Alpha
-from quadlin.solve.lowrank.tangent_gram import Basis, TangentGram, rotated, tangent_gram
+from quadlin.solve.lowrank.design import Alpha, Basis, Design, rotated
+from quadlin.solve.lowrank.linear_model import GRAM_WORK, Gram
 from quadlin.solve.lowrank.types import Options
 
 FEW = 25  # most features for which the Gram matrix of products costs less than the passes it saves
-GRAM_WORK = 2e9  # most multiplications for that matrix, if a sample would do as well
 SHARES = (1.0, 0.3, 0.1, 0.03)  # of a step
 SHRINKAGE = 0.02  # of the weight: ridge of the M of full rank whose eigenvectors are starts
 TRIAL_STEPS, TRIAL_TOL = 6, 1e-4  # of descents that are compared
@@ -51,44 +48,49 @@ class Symmetric:
 class ProductGram:
     """All models of few features, from one pass; what is not fitted is tied to M."""
 
-    def __init__(self, full: TangentGram, units: Units) -> None:
-        self.full, self.units, self.options = full, units, full.options
-        self.d = d = full.basis.rank
+    def __init__(self, full: Gram) -> None:
+        assert full.design is not None
+        self.full, self.design = full, full.design
+        self.units, self.options = self.design.units, self.design.options
+        self.d = d = self.design.basis.rank
         self.i, self.j = np.triu_indices(d)
         self.length = np.where(self.i == self.j, 1.0, sqrt(2))  # of the products, as directions
-        self.rho = to_numpy(units.penalty_scale).astype(np.float64)
-        self.weight, self.size = full.weight, d * self.options.fit_linear
-        gram = full.centred(self.weight)
-        q = self.size
-        self.A, self.across, self.Q = (
-            gram.products[:q, :q],
-            gram.products[q:, :q],
-            gram.products[q:, q:],
-        )
-        self.right, self.cross, self.power = gram.right[:q], gram.right[q:], gram.power
+        self.rho = to_numpy(self.units.penalty_scale).astype(np.float64)
+        self.size = q = d * self.options.fit_linear
+        G = full.products
+        self.A, self.across, self.Q = G[:q, :q], G[q:, :q], G[q:, q:]
+        self.right, self.cross, self.power = full.right[:q], full.right[q:], full.power
+        self.weight = full.weight + self.options.fit_intercept
         self._factor: tuple[float, Any] | None = None  # of the features with the last ridge
 
-    @cached_property
+    @property
     def everywhere(self) -> np.ndarray | None:
         """Return what the products have in every row without an intercept; None with one."""
-        return self.full.everywhere(self.units)
+        return self.design.everywhere
 
-    def tangent(self, U: np.ndarray) -> TangentGram:
+    def tangent(self, U: np.ndarray) -> Gram:
         """Return the linear model on the tangent space at the span of U (d, k), in units z/ρ."""
-        if U.shape[1] == self.d:
-            return self.full
-        W, G = self._basis(U), self.full.products
-        basis, T = Basis(moved(W, self.units.scale), U.shape[1]), self._directions(W, U.shape[1])
+        k, q, full = U.shape[1], self.size, self.full
+        if k == self.d:
+            return full
+        W = np.linalg.qr(U, mode="complete")[0] if k else np.eye(self.d)
+        T = self._directions(W, k)
         if self.everywhere is not None:
             T = rotated(self._turned(T.T).T, T.T @ self.everywhere, shifted=False)
-        q = len(G) - 1 - len(self.i)  # of the intercept and the features
-        p = q + T.shape[1]
-        products, across = np.empty((p + 1, p + 1)), G[:, q:-1] @ T
-        products[:q, :q], products[:q, q:p] = G[:q, :q], across[:q]
-        products[q:p, :q], products[q:p, q:p] = across[:q].T, T.T @ across[q:-1]
-        products[p, :q], products[p, q:p], products[p, p] = G[-1, :q], across[-1], G[-1, -1]
-        products[:p, p] = products[p, :p]
-        return TangentGram(basis, products, self.options, self.weight)
+        across = T.T @ self.across
+        products = np.block([[self.A, across.T], [across, T.T @ self.Q @ T]])
+        right = np.concatenate([self.right, T.T @ self.cross])
+        mean = np.concatenate([full.mean[:q], T.T @ full.mean[q:-1], full.mean[-1:]])
+        design = Design(self.units, self.options, Basis(moved(W, self.units.scale), k))
+        return replace(
+            full,
+            products=products,
+            right=right,
+            sizes=design.sizes,
+            unit=design.unit,
+            design=design,
+            mean=mean,
+        )
 
     def _directions(self, W: np.ndarray, k: int) -> np.ndarray:
         """Return T (pairs, size): the coordinates of the directions of a basis, orthonormal."""
@@ -107,17 +109,12 @@ class ProductGram:
             return rows
         return np.asarray(rotated(rows, self.everywhere, shifted=False))
 
-    def _basis(self, U: np.ndarray) -> np.ndarray:
-        if U.shape[1] == self.d:
-            return np.eye(self.d)
-        return np.asarray(np.linalg.qr(U, mode="complete")[0])
-
     def lifted(self, U: np.ndarray, alpha: Alpha) -> np.ndarray:
         """Return the M of the tangent space at U that solves its linear model."""
         tangent = self.tangent(U)
-        gram: ColumnGram = tangent.centred(self.weight)
-        theta = gram.solved(np.log(np.maximum(alpha, 1e-300)))[self.size :]
-        return tangent.matrix(theta, self.units)
+        assert tangent.design is not None
+        theta, _ = tangent.solved(np.maximum(tangent.of_groups(alpha), 1e-300))
+        return tangent.design.matrix(theta[self.size :])
 
     def point(self, M: np.ndarray, rank: int, alpha: Alpha) -> Symmetric:
         """Return the rank-k part of M, and its objective with the best linear part."""
@@ -202,13 +199,13 @@ class ProductGram:
         beta = self._beta(M)
         w = self._linear(self.right - self.across.T @ beta, alpha[0])
         by_beta = self._turned((self.Q @ beta + self.across @ w - self.cross)[None, :])[0]
-        return np.asarray(2 * alpha[1] * M + self.full.basis.matrix(by_beta))
+        return np.asarray(2 * alpha[1] * M + self.design.basis.matrix(by_beta))
 
     def model(self, p: Symmetric, alpha: Alpha) -> Model:
         """Return the model with the best linear part, in standardised units."""
         beta = self._beta(p.M)
         w = self._linear(self.right - self.across.T @ beta, alpha[0])
-        return self.full.model_of(np.concatenate([w, beta]), len(p.s), self.units)
+        return self.full.model_of(np.concatenate([w, beta]), len(p.s))
 
     def of(self, model: Model, alpha: Alpha) -> Symmetric:
         """Return the M of a model."""
@@ -219,9 +216,7 @@ class ProductGram:
 
 def product_gram(rows: Rows, units: Units, options: Options) -> ProductGram:
     """Return the sums of all products of few features: one pass."""
-    d, like = units.scale.shape[0], units.scale
-    identity = namespace(like).eye(d, dtype=like.dtype, device=like.device)
-    return ProductGram(tangent_gram(rows, units, options, identity), units)
+    return ProductGram(Gram.of(rows, Design.of_rank(units.scale.shape[0], units, options)))
 
 
 def products_pay(n_rows: float, d: int) -> bool:

@@ -20,7 +20,7 @@ from quadlin.core.arrays import namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import one_blas_thread
 from quadlin.core.model import Model, tied
-from quadlin.solve.lowrank.exact import dense
+from quadlin.solve.lowrank.design import dense
 from quadlin.solve.lowrank.types import Problem
 
 MOST_ROWS = 2000  # whose n×n systems are solved: a step takes n³/3 products, 0.2 s

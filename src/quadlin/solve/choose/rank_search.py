@@ -1,0 +1,424 @@
+"""The fit that chooses rank and penalties: evidence proposes, left-out rows must agree.
+
+Candidates are ridge regression (rank 0), all products (rank d, if a matrix of them fits in memory)
+and low ranks, from a moderate one down or up as long as the evidence rises. All products, which a
+large penalty turns into ridge regression, are the answer unless something is clearly better. With
+fewer than 100 rows per parameter, rows that are left out one at a time must agree, also on the size
+of the penalties: the evidence assumes that the noise is Gaussian and the model true, but a few
+extreme rows may cause a quadratic part that says nothing about the other rows. With more than 40
+rows per parameter, a sample of them chooses. The content of the rows determines the sample, so
+their order does not matter.
+"""
+
+from dataclasses import dataclass, field, replace
+from math import inf, log
+
+import numpy as np
+
+from quadlin.core.model import Model
+from quadlin.core.moments import survey
+from quadlin.metrics import degrees_of_freedom
+from quadlin.solve.choose.candidates import (
+    CLEARLY,
+    KERNEL_ROWS,
+    LIKELY,
+    Candidate,
+    Candidates,
+    surely_less,
+)
+from quadlin.solve.lowrank.design import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
+from quadlin.solve.lowrank.driver import follow
+from quadlin.solve.lowrank.few_rows import ROWS_PER_PARAMETER, component_sizes, sharp_whitener
+from quadlin.solve.lowrank.gauss_newton import final_error, precise
+from quadlin.solve.lowrank.linear_model import Gram, linear_model
+from quadlin.solve.lowrank.polish import OnStep, polish
+from quadlin.solve.lowrank.sample import sample_of
+from quadlin.solve.lowrank.types import NO_NOISE, Options, Record, Solution, Status, finished
+from quadlin.solve.lowrank.whitening import Identity, Whitener
+
+SAMPLE_ROWS = 20  # rows per parameter that choose as well as all rows
+LEAST_RATIO = 2  # of all rows to the sample; with less, all rows choose
+TIE = 0.1  # of log evidence: among candidates that are closer, the lowest rank is chosen
+CHEAP_COLUMNS = 1000  # products whose matrix is small
+CERTAIN = 100.0  # log odds that leave no doubt
+AGAINST = 6.0  # rows' worth of error that products must save if the evidence prefers a ridge
+MANY_ROWS = 100  # per parameter: with so many, a fit cannot rest on a few rows
+CONSTANT = 1e9  # α₁/n that leaves only the mean of the target
+FIRST_RANK, MOST_RANK = 4, 16
+CLEAR = 20.0  # log evidence of a quadratic part that certainly exists
+SURE = 1.6  # times the eigenvalues of noise: a component that certainly exists
+NEAR = 0.7  # in log α₂: penalties that are closer show the same components
+SEEN = 1.5  # times the eigenvalues of noise: a component
+GAP = 0.5  # ratio to the next eigenvalue: the last component
+
+
+def leaves_mean(alpha: Alpha, weight: float) -> bool:
+    """Return whether penalties that were chosen for rows of this weight leave only a constant."""
+    return alpha[0] >= 1e-3 * CONSTANT * weight  # labels hold less information than their weight
+
+
+def too_wide(d: int) -> bool:
+    """Return whether d features are too many to find the rank by evidence of all parameters."""
+    return degrees_of_freedom(d, min(FIRST_RANK, d)) > EXACT_COLUMNS
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The fit of largest evidence."""
+
+    options: Options  # with the rank and the penalties chosen
+    solution: Solution
+    white: Whitener
+
+
+@dataclass
+class RankSearch(Candidates):
+    """The search for the candidate of largest evidence."""
+
+    sizes: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of the components of a draft
+    thorough: bool = True  # whether the last fit of few features starts from many points
+
+    def choice(self, rank: int | None = None, on_step: OnStep = None) -> Choice:
+        """Fit with the penalties of largest evidence, and with the best rank unless it is given.
+
+        Without noise there is no penalty. `on_step` is for the driver of the last fit.
+        """
+        given = None if rank is None else min(rank, self.d)
+        k, search = FIRST_RANK if given is None else given, self
+        try:
+            while True:
+                search = self.sampled(k)
+                best = search.best() if given is None else search.given(given)
+                if search is self or best is None or best.rank <= k:
+                    break
+                k = best.rank + 1
+            if best is None:  # more parameters than fit in a matrix
+                best = replace(search.ridge(), rank=given or 0)
+        except KeyboardInterrupt:
+            choice = search.best_so_far()
+            if choice is None:
+                raise
+            return choice
+        return self.fitted(best, search, on_step)
+
+    def sampled(self, k: int) -> "RankSearch":
+        """Return a search on enough rows to compare ranks up to k: all rows if features are few.
+
+        A penalty is the noise over the variance of a prior, so it does not depend on the number of
+        rows.
+        """
+        size = self.sample_size(k)
+        if size >= self.n_rows:
+            return self
+        sample = sample_of(self.rows, size / self.n_rows, None)
+        if sample.engine.source.rows < size / 2:  # too many rows are equal
+            return self
+        tally = sample.reduce(survey).tally
+        counts = tally.counting, tally.weight
+        return RankSearch(sample, self.units, self.options, *counts, self.seed)
+
+    def sample_size(self, k: int) -> int:
+        """Return how many rows are enough to compare ranks up to k."""
+        size = SAMPLE_ROWS * self.options.dof(self.d, min(k + 1, self.d))
+        size = max(size, KERNEL_ROWS + 1)
+        too_few = LEAST_RATIO * size > self.n_rows or self.few_features
+        return self.n_rows if too_few or size * self.d > EXACT_ENTRIES else size
+
+    # Which candidates are tried.
+
+    def best(self) -> Candidate:
+        """Return the best of ridge regression, of all products and of a search over low ranks."""
+        if self.few_features:
+            _ = self.products  # one pass, for ridge regression as well
+        ridge = self.ridge()
+        if ridge.noise <= NO_NOISE and self.observations > 2 * (self.d + 1):
+            return ridge  # it predicts the target exactly
+        most, few = self.most(), self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS)
+        products = self.d > 0 and (self.plain or few)  # the matrix n×n is of the plain model
+        spectrum = self.spectrum
+        dense = spectrum is not None and spectrum.is_dense
+        if products and few and (self.few_features or dense or not self.plain):
+            self.candidate(self.d)  # it costs little, and gives the other ranks a start
+        if most > 0 and not (spectrum is not None and spectrum.is_noise):
+            self.climb(self.first_rank(most), most)
+        if products and spectrum is not None:
+            products = not spectrum.says_nothing
+        if products and not any(self.is_exact(c) for c in self.candidates()):
+            self.candidate(self.d)
+        return self.decided()
+
+    def given(self, k: int) -> Candidate | None:
+        """Return a given rank with its best penalties."""
+        candidate = self.candidate(k)
+        if candidate is None or self.is_exact(candidate):
+            return candidate
+        if k in (0, self.d) and not self.many_rows(candidate):
+            candidate = self.sized(candidate)
+        return candidate
+
+    def first_rank(self, most: int) -> int:
+        """Return the first low rank: one more than the number of components, or a moderate one.
+
+        If many components stand out from the noise of many rows and none is clearly the last, it is
+        their number, unless all products, which are likely to be better, were tried already.
+        """
+        clear = 0 if self.spectrum is None else self.spectrum.components
+        first = clear + 1 if clear else FIRST_RANK
+        if not clear and self.spectrum is not None and self.d not in self.tried:
+            visible = self.spectrum.standing_out
+            dof = self.options.dof(self.d, visible)
+            first = max(first, visible) if self.observations >= ROWS_PER_PARAMETER * dof else first
+        return min(first, most)
+
+    def climb(self, k: int, most: int) -> None:
+        """Double the rank while one more is better, then lower it while the evidence rises.
+
+        If it is certain which components of rank k are noise, only the rank of the others is tried.
+        """
+        if self.only_one_rank(k):
+            return
+        self.candidate(k)
+        down = self.better(k - 1, k)
+        while not down and k < most and self.evidence(k + 1) >= self.evidence(k) + CLEARLY:
+            double = min(2 * k, most)
+            while double > k + 1 and not self.better(double, k + 1):
+                double = (k + 1 + double) // 2
+            k = double
+        while k > 1 and self.better(k - 1, k):
+            k -= 1
+
+    def only_one_rank(self, k: int) -> bool:
+        """Return whether a fit of rank k shows how many components there are, and try that rank.
+
+        It must show the same number with the penalties of that rank, if they differ: a target
+        without noise has none, and those of the first fit hide small components.
+        """
+        dof = self.options.dof(self.d, k)
+        if self.few_features or self.observations < ROWS_PER_PARAMETER * dof:
+            return False  # other ranks cost little, or the components of noise are as large
+        first_alpha = self.start(k)[1]
+        first = self.clear_components(k, first_alpha)
+        if not first:
+            return False
+        candidate = self.candidate(first)
+        alpha = (0.0, 0.0) if candidate is None else candidate.alpha
+        alpha = (alpha[0], alpha[1] * k / first)
+        is_far = max(alpha) == 0 or abs(log(alpha[1] / first_alpha[1])) > NEAR
+        if is_far and first != self.clear_components(k, alpha):
+            return False
+        if self.sizes[first - 1] < SURE:
+            self.candidate(first - 1)
+        return True
+
+    def clear_components(self, k: int, alpha: Alpha) -> int:
+        """Return how many components of a fit of rank k stand out, or 0 if there is any doubt."""
+        options = replace(self.loose(k), alpha=alpha)
+        solution, white = self.fit(options, self.draft)
+        self.draft = finished(solution).model
+        error = self.options.dof(self.d, k) / self.observations
+        self.sizes = sizes = component_sizes(solution, white, options, error)
+        last = (sizes[:-1] > SEEN) & (sizes[1:] < np.minimum(SEEN, GAP * sizes[:-1]))
+        return int(np.argmax(last)) + 1 if last.any() else 0
+
+    def better(self, k: int, other: int) -> bool:
+        """Return whether a rank is at least as good as another."""
+        return self.evidence(k) >= self.evidence(other)
+
+    def evidence(self, k: int) -> float:
+        """Return the log evidence of a rank."""
+        candidate = self.candidate(k)
+        return -inf if candidate is None else candidate.evidence
+
+    def most(self) -> int:
+        """Return the largest low rank with no more parameters than rows, and a small matrix."""
+        ranks = range(min(MOST_RANK, self.d - 1), 0, -1)
+        most = min(self.weight, self.observations, EXACT_COLUMNS)
+        return next((k for k in ranks if self.options.dof(self.d, k) <= most), 0)
+
+    # Which candidate is chosen.
+
+    def decided(self) -> Candidate:
+        """Return the low rank that is clearly better than none by evidence and by left-out rows.
+
+        Otherwise return ridge regression or all products, whichever predicts left-out rows better.
+        """
+        if any(self.is_exact(c) for c in self.candidates()):
+            return self.by_merit()[0]
+        low = [c for c in self.by_merit() if c.rank not in (0, self.d) and c.merit >= self.least]
+        linear: Candidate | None = None
+        for c in low:
+            if self.need_no_check(c) or self.ahead_of_products(c):
+                return c
+            linear = linear or self.better_linear(*self.linear_candidates)
+            if self.agree(c, linear):
+                return c
+        return linear or self.better_linear(*self.linear_candidates)
+
+    def by_merit(self) -> list[Candidate]:
+        """Return the candidates, the best first; of several that tie, the lowest rank first."""
+        top = max(c.merit for c in self.candidates())
+        return sorted(
+            self.candidates(),
+            key=lambda c: (0.0, c.rank) if c.merit >= top - TIE else (top - c.merit, c.rank),
+        )
+
+    @property
+    def linear_candidates(self) -> list[Candidate]:
+        """Return ridge regression and, if they were tried, all products."""
+        return [c for c in (self.tried.get(k) for k in (0, self.d)) if c is not None]
+
+    @property
+    def least(self) -> float:
+        """Return the merit that a structure must have."""
+        linear = self.linear_candidates
+        return max(c.merit for c in linear) + CLEARLY * (len(linear) > 1 and self.plain)
+
+    def many_rows(self, candidate: Candidate) -> bool:
+        """Return whether there are so many rows that the evidence needs no check."""
+        return self.observations >= MANY_ROWS * candidate.parameters
+
+    def need_no_check(self, candidate: Candidate) -> bool:
+        """Return whether there are many rows per parameter of a low rank and of all products.
+
+        With fewer, left-out rows may prefer products with penalties far from those of the evidence.
+        Labels and counts keep the rule of their benchmarks: many rows for the low rank are enough.
+        """
+        products = self.tried.get(self.d) if self.options.loss == "squared" else None
+        return self.many_rows(candidate) and (products is None or self.many_rows(products))
+
+    def ahead_of_products(self, candidate: Candidate) -> bool:
+        """Return whether a low rank is certainly better than all products.
+
+        Then all products need not predict left-out rows, which would cost more than the rest.
+        """
+        products = self.tried.get(self.d)
+        if products is None:
+            return False
+        certain = candidate.merit >= products.merit + CERTAIN or self.is_ridge(products)
+        return certain and self.agree(candidate, self.sized(self.ridge()))
+
+    def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
+        """Return ridge regression or all products, with the better size of its penalties.
+
+        They are one family: as the penalty of M grows to infinity, all products become ridge
+        regression. They must lower the errors of left-out rows by more than one standard error.
+        """
+        if products is None or self.is_ridge(products):
+            return ridge if self.many_rows(ridge) else self.sized(ridge)
+        if self.many_rows(products):
+            return products if products.merit > ridge.merit else ridge
+        prefers_products = products.merit > ridge.merit
+        ridge, products = self.sized(ridge), self.sized(products)
+        squares, others = self.left_out_squares(products), self.left_out_squares(ridge)
+        against = 0.0 if prefers_products else AGAINST / self.observations
+        better = float(squares.sum()) < (1 - against) * float(others.sum())
+        return products if better and surely_less(squares, others, LIKELY) else ridge
+
+    def prefers(
+        self, merit: float, squares: np.ndarray, parameters: int, log_tried: float = 0.0
+    ) -> bool:
+        """Return whether pairs are clearly better than no structure, and no worse than a low rank.
+
+        `merit` is the log evidence of the pairs less the advantage that they must have, `squares`
+        are the ωe² of left-out rows, and `log_tried` is the log of the number of products that the
+        pairs were chosen from. With many features ranks are not tried, since the pairs leave
+        nothing that looks like a low rank. With many rows as well, pairs need no comparison.
+        """
+        if self.sample_size(FIRST_RANK) < self.n_rows:
+            return True
+        if self.few_features:
+            chosen = self.best()
+        else:
+            products = self.candidate(self.d)
+            behind = products is not None and self.is_ridge(products)
+            chosen = self.sized(self.ridge()) if behind else self.decided()
+        least = chosen.merit if 0 < chosen.rank < self.d else self.least
+        enough_rows = self.observations >= MANY_ROWS * parameters and self.many_rows(chosen)
+        return merit >= least and (enough_rows or self.confirmed(squares, chosen, log_tried))
+
+    def agree(self, candidate: Candidate, linear: Candidate) -> bool:
+        """Return whether a low rank predicts rows that are left out one at a time well enough."""
+        return self.confirmed(self.left_out_squares(candidate), linear)
+
+    def confirmed(self, squares: np.ndarray, other: Candidate, log_tried: float = 0.0) -> bool:
+        """Return whether left-out rows confirm a structure with these squared errors.
+
+        It must be no worse than the alternative, which may have more parameters, and surely better
+        than ridge regression, which has fewer.
+        """
+        ridge = other if other.rank == 0 else self.ridge()
+        no_worse = float(squares.sum()) <= self.left_out(other) * self.weight
+        return no_worse and surely_less(squares, self.left_out_squares(ridge), CLEARLY + log_tried)
+
+    # The fit of the chosen candidate.
+
+    def fitted(self, best: Candidate, search: Candidates, on_step: OnStep = None) -> Choice:
+        """Fit the best candidate of a search until it converges; without noise, with no penalty."""
+        alpha, warm, low = best.alpha, best.model, 0 < best.rank < self.d
+        if search.is_exact(best):
+            alpha = (0.0, 0.0)
+        elif not low and not self.options.psd:
+            warm = self.linear_optimum(best, search)
+        options = replace(self.options, rank=best.rank, alpha=alpha)
+        if low:
+            warm = self.best_start(best, options)
+        if search is self or warm is None or search.white is None or not low:
+            solution, white = self.fit(options, warm, on_step)
+        else:
+            dof = self.options.dof(self.d, best.rank)
+            problem = self.problem(options, final_error(options, dof / self.observations))
+            ridge = alpha[0] / self.weight
+            white = sharp_whitener(search.white, problem, ridge, self.covariance)
+            solution = follow(problem, polish(problem, white, warm, near=True), on_step)
+        return Choice(options, solution, white)
+
+    def best_start(self, best: Candidate, options: Options) -> Model | None:
+        """Return the start of the last fit of a low rank, by its objective.
+
+        It is the best of many optima if features are few, otherwise the model of the candidate; or
+        the optimum of the tangent space there. Where columns nearly determine one another, steps
+        that only multiply by the rows fall far behind the matrix of the tangent space.
+        """
+        gram, model, linear = self.products, best.model, best.linear
+        if gram is not None and self.thorough:
+            model = gram.model(gram.best(options.rank, options.alpha), options.alpha)
+        if not isinstance(linear, Gram) or linear.design is None or linear.design.basis.rank == 0:
+            return model
+        task = precise(self.problem(options), Identity())
+        models = [m for m in (model, linear.model(options.alpha)) if m is not None]
+        return min(models, key=lambda m: task.point_of(m).objective, default=None)
+
+    def linear_optimum(self, best: Candidate, search: Candidates) -> Model | None:
+        """Return the optimum of rank 0 or d, from the sums of its evidence if they are of all rows.
+
+        None if the matrix is too large.
+        """
+        linear = best.linear if search is self else None
+        if best.rank == 0 and not self.by_rows:
+            linear = self.features
+        if linear is None or (best.rank > 0) != (sum(linear.sizes) > self.d):
+            linear = linear_model(self.rows, self.units, self.options, self.n_rows, best.rank)
+        return None if linear is None else linear.model(best.alpha)
+
+    def best_so_far(self) -> Choice | None:
+        """Return the best candidate of an interrupted search, without a pass; None if none has one.
+
+        The model of a low rank is the one at which its evidence was computed, and that of ridge
+        regression comes from its sums; all products would take another pass.
+        """
+        models = [(c, self._model_so_far(c)) for c in self.candidates()]
+        fitted = [(c, model) for c, model in models if model is not None]
+        if not fitted:
+            return None
+        best, model = max(fitted, key=lambda pair: pair[0].merit)
+        unit, walks = self.units.target.scale**2, self.rows.walks
+        start = Record(0, walks, self.units.target.power * unit)
+        history = (start, Record(1, walks, best.noise * unit))
+        solution = Solution(model, self.units, Status.interrupted, history)
+        chosen = replace(self.options, rank=best.rank, alpha=best.alpha)
+        return Choice(chosen, solution, self.white or Identity())
+
+    def _model_so_far(self, candidate: Candidate) -> Model | None:
+        if candidate.model is not None or candidate.rank or not self.plain:
+            return candidate.model
+        return candidate.linear.model(candidate.alpha)

@@ -1,0 +1,234 @@
+"""The columns of a linear model: features, and the directions of a space of symmetric matrices.
+
+The tangent space of the rank-k matrices at M = U diag(s) Uᵀ depends only on the span of U and
+contains M, so on it the model is linear in its parameters. With k = 0 it is ridge regression,
+and with k = d ridge regression on all products of two features.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import sqrt
+
+import numpy as np
+
+from quadlin.core.arrays import Array, is_numpy, lead, moved, namespace, to_numpy
+from quadlin.core.chunks import Chunk
+from quadlin.core.model import Model, tied
+from quadlin.core.units import Units
+from quadlin.solve.lowrank.types import Options
+
+EXACT_ROWS, EXACT_COLUMNS = 3000, 1500  # the largest matrix that is factored: 0.1 s
+EXACT_ENTRIES = 1 << 25  # of dense rows or products at a time: 256 MB
+EXACT_FEATURES = 500  # the maximum for an M of full rank
+CACHED_ENTRIES = 1 << 18  # of columns at a time: more would not stay in the cache
+
+Alpha = tuple[float, float]  # the penalties of w and M
+
+
+def dense(chunk: Chunk, units: Units) -> Array:
+    """Return standardised rows as a dense array, in float64."""
+    Z = units.standardised(chunk.X)
+    xp = namespace(Z)
+    return xp.astype(Z, xp.float64)
+
+
+@dataclass(frozen=True)
+class Basis:
+    """An orthonormal basis of the tangent space: w_i w_iᵀ, (w_i w_jᵀ + w_j w_iᵀ)/√2, i < k, i < j.
+
+    In units z/ρ, with the same ridge for all features.
+    """
+
+    W: Array  # (d, d), orthonormal, the span of U first
+    rank: int
+
+    @classmethod
+    def at(cls, U: Array, units: Units) -> "Basis":
+        """Return the basis at the span of U (d, k) in standardised units."""
+        xp, (d, k) = namespace(U), U.shape
+        if k in (0, d):
+            return cls(xp.eye(d, dtype=xp.float64, device=U.device), k)
+        rho = xp.astype(units.penalty_scale, xp.float64)[:, None]
+        return cls(xp.linalg.qr(rho * xp.astype(U, xp.float64), mode="complete")[0], k)
+
+    @property
+    def size(self) -> int:
+        """Return the number of directions."""
+        d, k = self.W.shape[0], self.rank
+        return int(d * k - k * (k - 1) // 2)
+
+    def matrix(self, theta: np.ndarray) -> np.ndarray:
+        """Return the sum of the directions with coefficients θ (size,)."""
+        W = to_numpy(self.W)
+        C, stop = np.zeros_like(W), 0
+        for a in range(self.rank):
+            stop, start = stop + len(W) - a, stop
+            C[a, a:] = theta[start:stop] / sqrt(2)
+            C[a, a] *= sqrt(2) / 2
+        return np.asarray(W @ (C + C.T) @ W.T)
+
+    def quadratic(self, Z: Array, fixed: Array) -> Array:
+        """Return zᵀBz, (n, size), for every direction B; squares are left out if `fixed`."""
+        xp = namespace(Z)
+        values = self._pairs(Z @ self.W if 0 < self.rank < self.W.shape[0] else Z)  # W may be I
+        if bool(xp.any(fixed)):
+            places = xp.nonzero(fixed)[0]
+            squares = xp.take(Z, places, axis=1) ** 2
+            values = values - squares @ self._pairs(xp.take(self.W, places, axis=0))
+        return values
+
+    def write_quadratic(self, Z: np.ndarray, fixed: np.ndarray, out: np.ndarray) -> None:
+        """Write the same into `out` (size, n), one contiguous row per direction."""
+        if not self.rank:
+            return
+        rows = np.ascontiguousarray((Z @ self.W if self.rank < len(self.W) else Z).T)
+        start = 0
+        for i in range(self.rank):
+            stop = start + len(rows) - i
+            np.multiply(sqrt(2) * rows[i], rows[i:], out=out[start:stop])
+            np.square(rows[i], out=out[start])
+            start = stop
+        if fixed.any():
+            out -= self._pairs(self.W[fixed]).T @ Z[:, fixed].T ** 2
+
+    def _pairs(self, A: Array) -> Array:
+        """Return the products of columns i < k and j ≥ i, times √2 if i ≠ j."""
+        columns = [A[:, :0]]
+        for i in range(self.rank):
+            columns += [A[:, i : i + 1] ** 2, sqrt(2) * A[:, i : i + 1] * A[:, i + 1 :]]
+        return namespace(A).concat(columns, axis=1)
+
+
+@dataclass(frozen=True)
+class Design:
+    r"""Columns φ = (1, z/ρ, zᵀBz/ρ²) of rows, and parameters θ as models: f = φᵀθ.
+
+    Without a linear part, M acts on z + ν, the features relative to their own zero. Without an
+    intercept, w acts on it, and M predicts zero there. An intercept absorbs what is constant.
+    """
+
+    units: Units
+    options: Options
+    basis: Basis
+
+    @classmethod
+    def at(cls, U: Array, units: Units, options: Options) -> "Design":
+        """Return the design of the tangent space at the span of U (d, k), in standardised units."""
+        return cls(units, options, Basis.at(U, units))
+
+    @classmethod
+    def of_rank(cls, k: int, units: Units, options: Options) -> "Design":
+        """Return the design without M (k = 0), or with all products (k = d)."""
+        d, like = int(units.scale.shape[0]), units.scale
+        identity = namespace(like).eye(d, dtype=namespace(like).float64, device=like.device)
+        return cls(units, options, Basis(identity, k))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Return the numbers of parameters of w and of M, if there are any."""
+        d = self.basis.W.shape[0]
+        return [size for size in (d * self.options.fit_linear, self.basis.size) if size] or [0]
+
+    @property
+    def unit(self) -> np.ndarray:
+        """Return r of each parameter but the intercept: the ridge is α₁|w|² + 2α₂|M|²."""
+        linear = self.basis.W.shape[0] * self.options.fit_linear
+        return np.repeat([1.0, 2.0], [linear, self.basis.size])
+
+    def columns(self, chunk: Chunk) -> Array:
+        """Return φ and the target of the rows, (n, 1 + p + 1), in float64."""
+        units, basis, options = self.units, self.basis, self.options
+        Z = dense(chunk, units)
+        xp = namespace(Z)
+        nu, rho = (xp.astype(a, xp.float64) for a in (units.nu, units.penalty_scale))
+        fixed = units.free == 0
+        z, zero = Z / rho, nu / rho
+        y = xp.astype(units.standardised_target(chunk.y), xp.float64)
+        if options.fit_linear and options.fit_intercept and is_numpy(z):
+            rows, d = np.empty((1 + z.shape[1] + basis.size + 1, len(z))), z.shape[1]
+            rows[0], rows[1 : d + 1], rows[-1] = 1.0, z.T, y
+            basis.write_quadratic(z, fixed, rows[d + 1 : -1])
+            return rows.T
+        parts = [xp.ones_like(Z[:, :1])]
+        if options.fit_linear:
+            parts.append(z if options.fit_intercept else rotated(z, zero))
+        if options.fit_linear:
+            quadratic = basis.quadratic(z, fixed)
+        else:
+            quadratic = basis.quadratic(z + zero, fixed) - basis.quadratic(zero[None, :], fixed)
+        if not options.fit_intercept:
+            quadratic = rotated(quadratic, moved(self.everywhere, Z))
+        return xp.concat([*parts, quadratic, y[:, None]], axis=1)
+
+    def parts(self, chunk: Chunk) -> Iterator[Chunk]:
+        """Yield the rows of a chunk in small parts; at least one, which may be empty."""
+        n, d = chunk.X.shape
+        size = d + 2 + self.basis.size
+        step = max(1, min(EXACT_ENTRIES // 8 // size, max(CACHED_ENTRIES // size, 2 * size)))
+        if n <= step:
+            yield chunk
+        else:
+            yield from (chunk.at(np.arange(n)[i : i + step]) for i in range(0, n, step))
+
+    @cached_property
+    def everywhere(self) -> np.ndarray | None:
+        """Return what the directions have in every row without an intercept; None with one."""
+        if self.options.fit_intercept:
+            return None
+        zero = to_numpy(self.units.nu / self.units.penalty_scale).astype(np.float64)
+        at_zero = self.basis.quadratic(moved(zero, self.units.scale)[None, :], self.units.free == 0)
+        return np.asarray((-1 if self.options.fit_linear else 1) * to_numpy(at_zero)[0, :])
+
+    def matrix(self, theta: np.ndarray) -> np.ndarray:
+        """Return the M of the coefficients of the directions, for z/ρ."""
+        if self.everywhere is not None and len(theta):
+            theta = rotated(theta[None, :], self.everywhere, shifted=False)[0]
+        return self.basis.matrix(theta)
+
+    def model(self, theta: np.ndarray, constant: float, rank: int | None = None) -> Model:
+        """Return the model of parameters and an intercept, with M truncated to a rank.
+
+        Parts that are not fitted are tied to M, in float64: with means far from zero, float32 would
+        be too inexact.
+        """
+        units, options, d = self.units, self.options, self.basis.W.shape[0]
+        rho, free = (to_numpy(a).astype(np.float64) for a in (units.penalty_scale, units.free))
+        size, w = d * options.fit_linear, np.zeros(d)
+        if size:
+            w = theta[:size]
+            if not options.fit_intercept:
+                zero = to_numpy(units.nu).astype(np.float64) / rho
+                w = rotated(w[None, :], zero, shifted=False)[0]
+            w = w / rho
+        M = self.matrix(theta[size:]) / np.outer(rho, rho)
+        s, U = lead(M, self.basis.rank if rank is None else rank, options.psd)
+        xp, like = namespace(units.scale), units.scale
+        plain = options.fit_linear and options.fit_intercept
+
+        def array(a: np.ndarray) -> Array:
+            dtype = like.dtype if plain else xp.float64
+            return xp.asarray(a, dtype=dtype, device=like.device)
+
+        c = constant + float((U * U @ s) @ free)
+        model = Model(array(U), array(s), array(w), c, array(free))
+        return tied(model, units, options.fit_linear, options.fit_intercept)
+
+
+def rotated(A: Array, everywhere: Array, shifted: bool = True) -> Array:
+    """Return the rows a + a₀ in rotated coordinates, whose first axis is that of a₀.
+
+    For features far from zero, a₀ is so large that rounding hides the rest in a sum of products. In
+    these coordinates that happens only in one of them. The ridge is the same in all coordinates.
+    Unless `shifted`, return the rows a: coefficients in these coordinates, rotated back.
+    """
+    xp = namespace(A)
+    size = float(xp.linalg.vector_norm(everywhere))
+    if size == 0:
+        return A
+    first = xp.arange(A.shape[1], device=A.device) == 0
+    sign = 1.0 if float(everywhere[0]) >= 0 else -1.0
+    mirror = everywhere / size + xp.where(first, sign, 0.0)  # Householder: a₀ becomes −sign|a₀|e₁
+    mirror = mirror / xp.linalg.vector_norm(mirror)
+    A = A - 2 * (A @ mirror)[:, None] * mirror
+    return A - xp.where(first, sign * size, 0.0) if shifted else A
