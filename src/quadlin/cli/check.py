@@ -2,11 +2,10 @@
 
 import shlex
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
@@ -27,8 +26,9 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.moments import Moments, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source, SourceError
+from quadlin.data.columns import find_ids
+from quadlin.data.encoder import MISSING_LEVEL
 from quadlin.data.names import IdentifierWarning
-from quadlin.data.reader import Piece
 from quadlin.explain.diagnosis import listed
 from quadlin.metrics import degrees_of_freedom
 
@@ -36,8 +36,6 @@ MARKS = {"good": "ok", "note": "note", "warning": "!"}
 SCARCE = 0.05  # of the rows: fewer incomplete ones are dropped rather than filled
 RANKS = (1, 2, 5, 10)  # for which rows per parameter are told
 PLENTY, ENOUGH = 10, 4  # rows per parameter: with noise, and with little of it
-MIN_ROWS = 20  # from which on different whole numbers are no accident
-DENSE = 1.5  # whole numbers per row in the range of a column that numbers its rows
 
 
 class Finding(NamedTuple):
@@ -46,50 +44,6 @@ class Finding(NamedTuple):
     kind: str  # "good", "note" or "warning"
     topic: str
     text: str
-
-
-@dataclass
-class _Column:
-    """What the numbers of a column are like so far."""
-
-    whole: bool = True
-    rising: bool = True
-    last: float = -np.inf
-    low: float = np.inf
-    high: float = -np.inf
-    values: list[np.ndarray] = field(default_factory=list)  # while they may all be different
-
-    def add(self, values: np.ndarray) -> None:
-        values = values[np.isfinite(values)]
-        self.whole = self.whole and np.array_equal(values, np.floor(values))
-        if not self.whole or not len(values):
-            self.values = []
-            return
-        self.rising = self.rising and bool(np.all(np.diff(values, prepend=self.last) > 0))
-        self.last = float(values[-1])
-        self.low, self.high = min(self.low, values.min()), max(self.high, values.max())
-        self.values.append(values)
-
-    @property
-    def is_id(self) -> bool:
-        """Tell whether whole numbers number the rows: all differ, and rise or leave no gaps."""
-        if not self.whole or not self.values:
-            return False
-        values = np.concatenate(self.values)
-        n = len(values)
-        dense = self.high - self.low < DENSE * n
-        return n >= MIN_ROWS and (self.rising or (dense and len(np.unique(values)) == n))
-
-
-@dataclass
-class _Scan:
-    """Numbers of rows and of missing values, and the columns of numbers."""
-
-    rows: int = 0
-    complete: int = 0
-    with_target: int = 0
-    missing: dict[str, int] = field(default_factory=dict)  # by column, where any is
-    numbers: dict[str, _Column] = field(default_factory=dict)
 
 
 def check(
@@ -115,66 +69,63 @@ def check(
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always", UserWarning)
         source, chosen, lines = _open(data, read, answer)
-        with watched(source, "counting", answer.silent) as rows:
-            scan = _scan(rows)
-        if not scan.rows:
-            raise SourceError(f"{source.feed.title} holds no rows. At least one is needed.")
-        ids = [name for name, column in scan.numbers.items() if column.is_id]
-        ids += [str(w.message.column) for w in noticed if hasattr(w.message, "column")]
-        empty = [name for name in scan.numbers if scan.missing.get(name) == scan.rows]
-        left_out = [*ids, *(name for name in empty if name not in ids)]
-        if left_out and len(left_out) < len(source.columns):
-            chosen = _without(chosen, left_out)
-        if left_out:
-            source = open_rows(data, chosen, answer, missing="mean")
-        with watched(source, "summing", answer.silent) as rows:
-            total = Rows.of(rows).reduce(survey)
-    kept = [w for w in noticed if not issubclass(w.category, IdentifierWarning)]
-    lines += [
-        Finding("note", "reading", t) for t in dict.fromkeys(sentence(w.message) for w in kept)
-    ]
-    width, target = source.width, total.target
-    constant = [
-        name
-        for name, varies in zip(
-            source.names, to_numpy(total.features.varies(np.float64)), strict=True
-        )
-        if not varies
-    ]
+        with watched(source, "summing", answer.silent) as watched_rows:
+            rows = Rows.of(watched_rows)
+            total, missing, kept, complete = rows.reduce(survey), *_missing(rows, source)
+    left_out = [str(w.message.column) for w in noticed if hasattr(w.message, "column")]
+    types = _types(source)
+    numbers = [name for name, kind in types.items() if kind == "number"]
+    ids = find_ids(rows, numbers, source.names)
+    n_rows = kept + source.dropped
+    if source.dropped:
+        missing[read.target or "target"] = source.dropped
+    varies = to_numpy(total.features.varies(np.float64))
+    constant = [name for name, v in zip(source.names, varies, strict=True) if not v]
+    repeated = [name for name in ids if _repeats(rows, source, name)]
+    unique = [*left_out, *(name for name in ids if name not in repeated)]
+    if len(unique) < len(types):
+        chosen = _without(chosen, unique)
+    width = source.width - sum(name not in repeated for name in ids)
     options = {name: getattr(read, name) for name in ("target", "weight", "format")} | read.csv
     for name in ("columns", "exclude", "categorical_features"):
-        options[name] = names_in(getattr(chosen, name))
-    incomplete = scan.rows - scan.complete
-    fitted = scan.complete
-    if incomplete:
-        options["missing"] = read.missing or ("drop" if incomplete < SCARCE * scan.rows else "mean")
-        fitted = scan.with_target if options["missing"] == "mean" else scan.complete
+        options[name] = names_in(getattr(chosen, name)) or []
+    options["categorical_features"] += repeated
+    fitted = complete
+    if complete < n_rows:
+        few = n_rows - complete < SCARCE * n_rows
+        options["missing"] = read.missing or ("drop" if few else "mean")
+        fitted = kept if options["missing"] == "mean" else complete
     labelled = source.labels is not None or source.boolean_target
-    if not labelled and bool(target.has_two_values[0]):
-        options["classify"] = True
+    options["classify"] = (not labelled and bool(total.target.has_two_values[0])) or None
     used = {name: value for name, value in options.items() if value not in (None, [], "")}
     parts = ["quadlin fit", shlex.quote(shown), *(flag(n, v) for n, v in used.items())]
     command = " ".join([*parts, "-o model.safetensors"])
-    types = {str(name): "category" for name in source.columns}
-    types |= {name: "number" for name in scan.numbers if name in types or not source.columns}
     ratios = {k: fitted / degrees_of_freedom(width, k) for k in RANKS if k <= max(width, 1)}
     lines += [
-        *_missing(scan, incomplete),
-        *_columns(ids, empty, constant, types),
-        _target(source, target),
+        *(Finding("note", "reading", text) for text in _notes(noticed)),
+        _incomplete(missing, n_rows, complete),
+        *_columns(types),
+        *_odd_columns(
+            {
+                "a different value in each row, like an id. Left out below": unique,
+                "whole numbers that look like ids. Categories below": repeated,
+                "constant, without information": constant,
+            }
+        ),
+        _target(source, total.target),
         _rows(fitted, ratios),
     ]
     title = "The standard input" if shown == "-" else source.feed.title
-    head = f"{title}, {scan.rows:,} rows × {width:,} features"
+    head = f"{title}, {n_rows:,} rows × {width:,} features"
     content = {
         "data": shown,
-        "rows": scan.rows,
-        "complete_rows": scan.complete,
+        "rows": n_rows,
+        "complete_rows": complete,
         "features": width,
         "types": types,
-        "missing": scan.missing,
+        "missing": missing,
         "constant": constant,
-        "ids": ids,
+        "ids": [*left_out, *ids],
         "rows_per_parameter": ratios,
         "findings": [line._asdict() for line in lines],
         "command": command,
@@ -190,7 +141,7 @@ def _open(
     unusable: dict[str, str] = {}
     while True:
         try:
-            source = open_rows(data, read, answer, missing="mean")
+            source = open_rows(data, replace(read, missing="mean"), answer)
             return source, read, [Finding("warning", "columns", t) for t in unusable.values()]
         except SourceError as error:
             name = error.column
@@ -201,92 +152,81 @@ def _open(
 
 
 def _without(read: TableOptions, names: list[str]) -> TableOptions:
+    if not names:
+        return read
     if read.columns is None:
         return replace(read, exclude=[join_names([*(names_in(read.exclude) or []), *names])])
     left = [column for column in names_in(read.columns) or [] if column not in names]
     return replace(read, columns=[join_names(left)])
 
 
-def _scan(source: Source) -> _Scan:
-    """Read the rows as they are, with their missing values."""
-    scan = _Scan()
-    for piece in source.feed.pieces(source.chunk_rows):
-        if source.watch is not None:
-            source.watch(len(piece))
-        bad, unlabelled = np.zeros((2, len(piece)), dtype=bool)
-        for name, values, null in _parts(piece, source):
-            if values is not None:
-                scan.numbers.setdefault(name, _Column()).add(values)
-            if null is None or not null.any():
-                continue
-            scan.missing[name] = scan.missing.get(name, 0) + int(null.sum())
+def _types(source: Source) -> dict[str, str]:
+    """Return which columns are numbers, and which are categories."""
+    if source.encoder is None:
+        return dict.fromkeys(map(str, source.names), "number")
+    columns = zip(source.encoder.input_names, source.encoder.levels, strict=True)
+    return {str(name): "number" if levels is None else "category" for name, levels in columns}
+
+
+def _missing(rows: Rows, source: Source) -> tuple[Counter[str], int, int]:
+    """Return the missing values of each column, the rows with a target, and the complete ones."""
+    names, kept, complete = list(map(str, source.names)), 0, 0
+    counts: Counter[str] = Counter()
+    gaps = {f"{name}={MISSING_LEVEL}": name for name in getattr(source.encoder, "input_names", ())}
+    levels = {j: gaps[name] for j, name in enumerate(names) if name in gaps}
+    for chunk in rows.walk():
+        n = chunk.X.shape[0]
+        bad = np.zeros(n, dtype=bool)
+        if chunk.absent is not None:
+            bad |= np.diff(chunk.absent.indptr) > 0
+            per_column = np.bincount(chunk.absent.indices, minlength=len(names))
+            counts.update({names[j]: int(per_column[j]) for j in np.flatnonzero(per_column)})
+        for j, name in levels.items():
+            null = _column(chunk.X, j) > 0
+            counts[name] += int(null.sum())
             bad |= null
-            if name in ("target", str(source.reader.target)):
-                unlabelled |= null
-        scan.rows += len(piece)
-        scan.complete += int((~bad).sum())
-        scan.with_target += int((~unlabelled).sum())
-    return scan
+        kept, complete = kept + n, complete + int((~bad).sum())
+    return counts, kept, complete
 
 
-def _parts(
-    piece: Piece, source: Source
-) -> Iterator[tuple[str, np.ndarray | None, np.ndarray | None]]:
-    """Yield the columns of a piece: name, numbers (of features) and which values are missing."""
-    reader = source.reader
-    for name, column in (("target", piece.y), ("weight", piece.weight)):
-        if column is not None:
-            yield name, None, np.isnan(np.asarray(column, dtype=float))
-    if not source.columns:
-        X: Any = piece.X
-        if issparse(X):
-            rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-            for j in np.unique(X.indices[np.isnan(X.data)]):
-                null = np.zeros(X.shape[0], dtype=bool)
-                null[rows[(X.indices == j) & np.isnan(X.data)]] = True
-                yield f"x{j}", None, null
-            return
-        for j, values in enumerate(np.asarray(X, dtype=float).T):
-            yield f"x{j}", values, np.isnan(values)
-        return
-    frame = nw.from_native(piece.X, eager_only=True)
-    for name in [*reader.columns, *(n for n in (reader.target, reader.weight) if n is not None)]:
-        column = frame.get_column(name)
-        if name in reader.text or (name == reader.target and reader.labels is not None):
-            yield str(name), None, column.is_null().to_numpy()
-        else:
-            values = np.asarray(column.cast(nw.Float64()).to_numpy())
-            yield str(name), values if name in reader.columns else None, np.isnan(values)
+def _column(X: Any, j: int) -> np.ndarray:
+    return np.asarray(X[:, [j]].toarray()[:, 0] if issparse(X) else X[:, j])
 
 
-def _missing(scan: _Scan, incomplete: int) -> list[Finding]:
-    if not incomplete:
-        return [Finding("good", "missing", "no value is missing.")]
-    worst = sorted(scan.missing.items(), key=lambda item: -item[1])
-    counts = listed([f"{name} {count:,}" for name, count in worst])
-    text = f"{incomplete:,} of {scan.rows:,} rows have a missing value ({counts})."
-    return [Finding("warning", "missing", text)]
+def _repeats(rows: Rows, source: Source, name: str) -> bool:
+    """Tell whether a number is in several rows, as those of users and films are."""
+    values = _column(next(iter(rows.walk())).X, list(map(str, source.names)).index(name))
+    return len(np.unique(values)) < len(values)
 
 
-def _columns(
-    ids: list[str], empty: list[str], constant: list[str], types: dict[str, str]
-) -> list[Finding]:
+def _notes(noticed: list[warnings.WarningMessage]) -> list[str]:
+    kept = [w.message for w in noticed if not issubclass(w.category, IdentifierWarning)]
+    return list(dict.fromkeys(map(sentence, kept)))
+
+
+def _incomplete(missing: Counter[str], rows: int, complete: int) -> Finding:
+    if complete == rows:
+        return Finding("good", "missing", "no value is missing.")
+    counts = listed([f"{name} {count:,}" for name, count in missing.most_common()])
+    text = f"{rows - complete:,} of {rows:,} rows have a missing value ({counts})."
+    return Finding("warning", "missing", text)
+
+
+def _columns(types: dict[str, str]) -> list[Finding]:
     lines = []
-    for kind in ("number", "category"):
+    for kind, plural in (("number", "numbers"), ("category", "categories")):
         if names := [name for name in types if types[name] == kind]:
-            plural = {"number": "numbers", "category": "categories"}[kind]
-            lines.append(
-                Finding("good", "columns", f"{len(names):,} of {plural} ({listed(names)}).")
-            )
-    if ids:
-        text = f"{listed(ids)}: a different value in each row, like an id. Left out below."
-        lines.append(Finding("warning", "columns", text))
-    if empty:
-        lines.append(Finding("warning", "columns", f"{listed(empty)}: empty. Left out below."))
-    if constant:
-        text = f"{listed(constant)}: constant, without information."
-        lines.append(Finding("warning", "columns", text))
+            text = f"{len(names):,} of {plural} ({listed(names)})."
+            lines.append(Finding("good", "columns", text))
     return lines
+
+
+def _odd_columns(odd: dict[str, list[str]]) -> list[Finding]:
+    return [
+        Finding("warning", "columns", f"{listed(names)}: {what}.")
+        for what, names in odd.items()
+        if names
+    ]
 
 
 def _target(source: Source, target: Moments) -> Finding:

@@ -332,7 +332,7 @@ class Means:
         names = list(map(str, names))
         if not (self.count > 0).all():
             empty = names[int((self.count <= 0).argmax())]
-            raise SourceError(f"{title}: column {empty!r} has no values. Leave it out.")
+            raise SourceError(f"{title}: column {empty!r} has no values. Leave it out.", empty)
         return dict(zip(names, (self.total / self.count).tolist(), strict=True))
 
 
