@@ -502,6 +502,28 @@ def test_the_command_that_check_suggests_fits_the_table(run, table, expected):
     assert answer["command"] in run("check t.csv --target price").out
 
 
+def test_check_finds_a_use_for_every_column_or_leaves_it_out(run):
+    rng, n = np.random.default_rng(0), 300
+    table = pd.DataFrame({"number": range(n), "user": rng.integers(0, 40, n), "empty": np.nan})
+    table["city"] = rng.choice(["Oslo", "Rome", None], n)
+    table["day"] = pd.date_range("2024-01-01", periods=n).astype(str)
+    table["key"] = [f"k{i}" for i in range(n)]
+    table["age"] = np.where(rng.random(n) < 0.2, np.nan, rng.normal(size=n))
+    table["y"] = np.where(table.index < 6, np.nan, rng.normal(size=n))
+    table.to_csv("t.csv", index=False)
+    answer = run("check t.csv --target y --json").json
+    gaps = {name: int(table[name].isna().sum()) for name in ("age", "city", "y")}
+    # Values that are missing in rows without a target are not counted.
+    assert answer["missing"]["y"] == gaps["y"]
+    assert all(gaps[name] - 6 <= answer["missing"][name] <= gaps[name] for name in ("age", "city"))
+    assert answer["complete_rows"] == len(table[["age", "city", "y"]].dropna())
+    run(shlex.join([*shlex.split(answer["command"])[1:], "-q"]))
+    model = load("model.safetensors")
+    assert model.feature_names_in_.tolist() == ["user", "city", "age"]
+    assert model.n_samples_seen_ == n - 6
+    assert any(name.startswith("user=") for name in model.interactions_.names)
+
+
 def test_a_constant_column_is_named(run):
     USED.assign(same=1.0).to_csv("t.csv", index=False)
     answer = run("check t.csv --target price --json").json

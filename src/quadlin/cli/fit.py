@@ -1,17 +1,18 @@
 """`quadlin fit`: from rows to a model in a file."""
 
 import time
+from ast import literal_eval
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isclose
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from cyclopts import Group, Parameter
 
 from quadlin.cli.options import (
-    WHOLE,
+    FLAG,
     Flag,
     OutputOptions,
     OutputPath,
@@ -19,6 +20,7 @@ from quadlin.cli.options import (
     UsageError,
     aligned,
     as_flags,
+    flag,
     names_in,
     number,
     print_answer,
@@ -37,7 +39,7 @@ from quadlin.estimators.machines.factorization_classifier import FactorizationMa
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.rows.parameters import check_options
 from quadlin.explain.diagnosis import listed
-from quadlin.explain.tables import eigenvalues_name, found_pairs, product_name, rank_of
+from quadlin.explain.tables import eigenvalues_name, found_pairs, rank_of
 from quadlin.files.model_file import save
 from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.lowrank.types import Status
@@ -51,20 +53,18 @@ ZERO_OR_ONE = (
 @Parameter(name="*", group=Group("Model", sort_key=5))
 @dataclass(frozen=True)
 class ModelOptions:
-    """The options of the estimator."""
+    """Parameters of the estimator, as text; None is the estimator's default."""
 
-    rank: Annotated[int | Literal["auto"], WHOLE] = "auto"
-    """Rank of M; auto chooses the rank of largest evidence."""
-    alpha: str = "auto"
-    """Ridge penalty, or two separated by a comma for w and for M; auto chooses both."""
-    pairs: str = "auto"
-    """Products added to the low-rank part: auto, none, a maximum, or "age:income,age:age"."""
-    loss: Literal["squared", "huber", "poisson"] = "squared"
-    """huber limits the influence of outliers in y; poisson is for counts."""
-    uncertainty: Flag = False
+    rank: str | None = None
+    """Rank of M, or auto (the default), which chooses the rank of largest evidence."""
+    alpha: str | None = None
+    """Ridge penalty, or two separated by a comma for w and for M; auto (the default) chooses."""
+    pairs: str | None = None
+    """Products beside the low-rank part: auto, none, a maximum, or "age:income,age:age"."""
+    loss: str | None = None
+    """squared (the default); huber limits the influence of outliers; poisson is for counts."""
+    uncertainty: Annotated[bool | None, FLAG] = None
     """Also compute standard errors, for predict --std."""
-    fm: Flag = False
-    """Fit a factorization machine: no squares, and Bayesian estimates for text levels."""
 
 
 def fit(
@@ -73,6 +73,7 @@ def fit(
     output: OutputPath = Path("model.safetensors"),
     read: TableOptions = TableOptions(),
     model: ModelOptions = ModelOptions(),
+    fm: Flag = False,
     classify: Annotated[bool | None, Parameter(negative="--no-classify")] = None,
     answer: OutputOptions = OutputOptions(),
 ) -> None:
@@ -96,6 +97,8 @@ def fit(
         Rows: a file, a folder, a quoted pattern, or - for the standard input (with --format).
     output
         The model file. An existing one is replaced when the new one is complete.
+    fm
+        Fit a factorization machine: no squares, and Bayesian estimates for text levels.
     classify
         Predict probabilities of classes. Automatic for a target of text, or of True and False.
     """
@@ -104,7 +107,7 @@ def fit(
     source, unasked = open_rows(data, read, answer, classes=labels), classify is None
     if classify is None:
         classify = _is_classified(source, answer)
-    estimator = make_estimator(model, source, classify)
+    estimator = make_estimator(model, source, fm, classify)
     start, score = time.perf_counter(), None
     try:
         near = hold_rows(source, answer)
@@ -112,7 +115,7 @@ def fit(
             estimator.fit(rows)
             if estimator.status_ is Status.interrupted:
                 raise KeyboardInterrupt
-            if not classify and (model.loss != "squared" or any(estimator.alpha_)):
+            if not classify and (estimator.loss != "squared" or any(estimator.alpha_)):
                 score = estimator.score(rows)  # one more pass: the objective is not the error
                 estimator.adopt(replace(estimator.fitted_, train_score=score))
     except KeyboardInterrupt:
@@ -154,41 +157,42 @@ def fit(
         print_note(ZERO_OR_ONE, answer.silent)
 
 
-def make_estimator(model: ModelOptions, source: Source, classify: bool) -> Any:
+def make_estimator(model: ModelOptions, source: Source, fm: bool, classify: bool) -> Any:
     """Return the estimator that the options describe, with parameters that make sense."""
-    params = {
-        "rank": model.rank,
-        "alpha": _alpha(model.alpha),
-        "pairs": _pairs_in(model.pairs, [*source.names, *text_columns(source.encoder)]),
-        "uncertainty": model.uncertainty,
-        "loss": model.loss,
-        "random_state": 0,
-    }
-    if model.fm and (source.encoder is None or len(source.fields) < 2):
+    if fm and (source.encoder is None or len(source.fields) < 2):
         raise UsageError(
             "--fm needs at least two columns of categories, such as users and items. Name those "
             "that are numbers with --categorical-features user,item."
         )
-    kinds: dict[tuple[bool, bool], Any] = {
-        (False, False): SecondOrderRegressor,
-        (False, True): SecondOrderClassifier,
-        (True, False): FactorizationMachineRegressor,
-        (True, True): FactorizationMachineClassifier,
-    }
-    kind = kinds[model.fm, classify]
-    given = {"loss": model.loss != "squared", "pairs": model.pairs != "auto"}
-    given["uncertainty"] = model.uncertainty
-    known = kind().get_params()
-    for name in [name for name in params if name not in known]:
-        if given.get(name):
-            raise UsageError(f"A {kind.__name__} has no --{name}. Leave it out.")
-        del params[name]
-    estimator = kind(**params)
+    kind: Any = SecondOrderClassifier if classify else SecondOrderRegressor
+    if fm:
+        kind = FactorizationMachineClassifier if classify else FactorizationMachineRegressor
+    params = {name: value_of(text) for name, text in vars(model).items() if text is not None}
+    if unknown := params.keys() - kind().get_params().keys():
+        raise UsageError(f"A {kind.__name__} has no {flag(min(unknown))}. Leave it out.")
+    if isinstance(pairs := params.get("pairs"), str) and pairs != "auto":
+        names = [*source.names, *text_columns(source.encoder)]
+        params["pairs"] = [_pair(item, names) for item in split_names(pairs)]
     try:
+        estimator = kind(**params, random_state=0)
         check_options(estimator)
     except ValueError as error:
         raise UsageError(error.args[0]) from None
     return estimator
+
+
+def value_of(text: Any) -> Any:
+    """Return the value of a parameter that is written as an option.
+
+    Examples
+    --------
+    >>> [value_of(text) for text in ("3", "0.5,2", "auto", "none", "age:income")]
+    [3, (0.5, 2), 'auto', None, 'age:income']
+    """
+    try:
+        return None if text == "none" else literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def _is_classified(source: Source, answer: OutputOptions) -> bool:
@@ -213,37 +217,14 @@ def _remember(estimator: Any, read: TableOptions) -> None:
         estimator.categorical_features = names_in(read.categorical_features)
 
 
-def _alpha(text: str) -> float | str | tuple[float, float]:
-    if text == "auto":
-        return text
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if len(values) not in (1, 2) or not all(0 <= value < np.inf for value in values):
-        raise UsageError(f"--alpha {text} must be auto, a number ≥ 0, or two separated by a comma.")
-    return values[0] if len(values) == 1 else (values[0], values[1])
-
-
-def _pairs_in(text: str, names: Sequence[str]) -> Any:
-    """Return what `--pairs` asks for: "auto", None, a number, or pairs of features.
+def _pair(text: str, names: Sequence[str]) -> tuple[str, str]:
+    """Return the two features of a pair; a name may contain a colon, too.
 
     Examples
     --------
-    >>> _pairs_in("auto", []), _pairs_in("none", []), _pairs_in("3", [])
-    ('auto', None, 3)
-    >>> _pairs_in("age:income, at 9:30:age", ["age", "income", "at 9:30"])
-    [('age', 'income'), ('at 9:30', 'age')]
+    >>> _pair("at 9:30:age", ["age", "income", "at 9:30"])
+    ('at 9:30', 'age')
     """
-    if text in ("auto", "none"):
-        return None if text == "none" else text
-    if text.isdecimal():
-        return int(text)
-    return [_pair(item, names) for item in split_names(text)]
-
-
-def _pair(text: str, names: Sequence[str]) -> tuple[str, str]:
-    """Return the two features of a pair; a name may contain a colon, too."""
     parts = text.split(BETWEEN)
     splits = [
         (BETWEEN.join(parts[:at]).strip(), BETWEEN.join(parts[at:]).strip())
@@ -252,15 +233,10 @@ def _pair(text: str, names: Sequence[str]) -> tuple[str, str]:
     right = [pair for pair in splits if set(names).issuperset(pair)]
     if len(right) == 1:
         return right[0]
-    problem = f"could be {' or '.join(product_name(*pair) for pair in right)}"
-    if not splits:
-        problem = "is not a pair"
-    elif not right:
-        wrong = next((name for name in splits[0] if name not in names), splits[0][0])
-        problem = f"names {wrong!r}, but the features are {shortened(names)}"
+    wrong = next((name for name in (splits or [(text, "")])[0] if name not in names), text)
     raise UsageError(
-        f'--pairs: "{text}" {problem}. Give auto, none, a number, or pairs of features with a '
-        'colon between them, such as "age:income,age:age".'
+        f'--pairs: "{text}" is not one pair of the features {shortened(names)}: see {wrong!r}. '
+        'Give auto, none, a number, or features with a colon between them, as "age:income,age:age".'
     )
 
 

@@ -36,10 +36,10 @@ PARAMETERS = (
     *("uncertainty", "classify", "max_pairs", "squares", "stability", "test_on", "keep", "std"),
     *("interval", "top", "label", "folder", "jobs", "noise", "rows", "size", "dtype", "only"),
 )
-# `name`, or name=value with a value in quotes, in brackets, or of one word.
+# `name`, or name=value with a value in quotes, in brackets or parentheses, or of one word.
 WRITTEN = re.compile(
     rf"""`({"|".join(PARAMETERS)})`|\b({"|".join(PARAMETERS)})"""
-    r"""=("[^"]*"|'[^']*'|\[[^]]*\]|[\w.+-]*\w)"""
+    r"""=("[^"]*"|'[^']*'|\[[^]]*\]|\([^)]*\)|[\w.+-]*\w)"""
 )
 # What `printable` would escape and JSON leaves as it is: C1 controls, bidi marks, line separators.
 UNSAFE_IN_JSON = re.compile(

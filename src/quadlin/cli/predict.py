@@ -6,10 +6,10 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 from cyclopts import Parameter
@@ -45,7 +45,6 @@ SUFFIXES = (".parquet", ".pq", ".csv", ".npy")
 Write = Callable[[np.ndarray, Any], None]
 FOREIGN_MODELS = (".pkl", ".pickle", ".joblib", ".json", ".h5", ".pt", ".pth", ".skops")
 ROW_GROUP = 1 << 17  # rows of a Parquet row group: a chunk alone would be too small
-EXACT = 2**53  # numbers below it that are whole are written so
 GROUP_BYTES = 1 << 26  # or bytes, where long texts are kept
 SMALLEST_SHARE = 1e-12  # of a class that was never seen
 LABEL = "prediction"  # the column of labels
@@ -404,8 +403,9 @@ def check_rows_output(
     return output, False
 
 
-def prediction_writer(output: Path, names: list[str], along: Any) -> AbstractContextManager[Write]:
-    """Open an output for predictions.
+@contextmanager
+def prediction_writer(output: Path, names: list[str], along: Any) -> Iterator[Write]:
+    """Open an output for predictions; the file appears when the last of them is written.
 
     Parameters
     ----------
@@ -416,76 +416,54 @@ def prediction_writer(output: Path, names: list[str], along: Any) -> AbstractCon
     along : Arrow table or None
         A table without rows: the columns that come before the predictions.
 
-    Returns
-    -------
-    context manager
-        It gives a function that writes a block. The file appears when the last one is written.
+    Yields
+    ------
+    function
+        It writes a block.
     """
+    if str(output) == STANDARD:
+        with _table_writer(sys.stdout.buffer, True, names, along) as write:
+            yield write
+        sys.stdout.flush()
+        return
     suffix = output.suffix.lower()
-    if suffix == ".csv" or str(output) == STANDARD:
-        return _csv(output, names, along)
-    return _numpy(output, names) if suffix == ".npy" else _parquet(output, names, along)
+    with atomic_write(output) as file:
+        if suffix == ".npy":
+            with _numpy_writer(file, names) as write:
+                yield write
+        else:
+            with _table_writer(file, suffix == ".csv", names, along) as write:
+                yield write
 
 
 @contextmanager
-def _csv(path: Path, names: list[str], along: Any) -> Iterator[Write]:
-    header = _header(names, along)
-    with nullcontext() if str(path) == STANDARD else atomic_write(path) as file:
+def _table_writer(file: Any, is_csv: bool, names: list[str], along: Any) -> Iterator[Write]:
+    import pyarrow as pa
+    from pyarrow.csv import CSVWriter, WriteOptions
+    from pyarrow.parquet import ParquetWriter
 
-        def write(block: np.ndarray, beside: Any) -> None:
-            nonlocal header
-            kept = [] if beside is None else [_cells(column) for column in beside.columns]
-            # The header does not come before there are rows: a command may fail at the first.
-            text = header + _csv_lines(zip(*kept, *block.T.tolist(), strict=True))
-            header = ""
-            if file is None:
-                sys.stdout.write(text)
-            else:
-                file.write(text.encode())
-
-        yield write
-    sys.stdout.flush()
-
-
-def _header(names: list[str], along: Any) -> str:
-    if along is None:
-        return _csv_lines([names])
-    for field in along.schema:
-        if str(field.type).startswith(("list", "large_list", "struct", "map", "binary", "large_b")):
-            raise SourceError(
-                f"Column {field.name!r} holds {field.type}, which CSV cannot hold. Write a "
-                ".parquet file."
-            )
-    return _csv_lines([[*along.column_names, *names]])
-
-
-def _cells(column: Any) -> list[Any]:
-    """Return a column as Python prints it; dates and truths as Arrow does, 1999.0 as 1999."""
-    if str(column.type).startswith(("date", "time", "duration", "bool")):
-        column = column.cast("string")
-    return [
-        int(v) if isinstance(v, float) and v.is_integer() and abs(v) < EXACT else v
-        for v in column.to_pylist()
-    ]
-
-
-def _csv_lines(rows: Any) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
-
-
-@contextmanager
-def _parquet(path: Path, names: list[str], along: Any) -> Iterator[Write]:
-    try:
-        import pyarrow as pa
-        from pyarrow.parquet import ParquetWriter
-    except ImportError:
-        raise ImportError('Parquet files need pyarrow: pip install "quadlin[table]".') from None
-    schema = pa.schema([(name, pa.float64()) for name in names])
-    if along is not None:
-        schema = pa.schema([*along.schema, *schema])
+    beside = () if along is None else along.schema
+    schema = pa.schema([*beside, *((name, pa.float64()) for name in names)])
+    if is_csv:
+        for field in schema:
+            if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
+                raise SourceError(
+                    f"Column {field.name!r} holds {field.type}, which CSV cannot hold. Write a "
+                    ".parquet file."
+                )
+        header = io.StringIO()  # Arrow would write all names in quotes
+        csv.writer(header, lineterminator="\n").writerow(schema.names)
+        file.write(header.getvalue().encode())
+        options = WriteOptions(include_header=False, quoting_style="needed")
+        opened = CSVWriter(file, schema, write_options=options)
+    else:
+        opened = ParquetWriter(file, schema)
     waiting: list[Any] = []
+
+    def flush() -> None:
+        if waiting:
+            writer.write_table(pa.concat_tables(waiting))
+            waiting.clear()
 
     def write(block: np.ndarray, beside: Any) -> None:
         kept = [] if beside is None else beside.columns
@@ -494,18 +472,13 @@ def _parquet(path: Path, names: list[str], along: Any) -> Iterator[Write]:
         if sum(map(len, waiting)) >= ROW_GROUP or sum(t.nbytes for t in waiting) >= GROUP_BYTES:
             flush()
 
-    def flush() -> None:
-        writer.write_table(pa.concat_tables(waiting))
-        waiting.clear()
-
-    with atomic_write(path) as file, ParquetWriter(file, schema) as writer:
+    with opened as writer:
         yield write
-        if waiting:
-            flush()
+        flush()
 
 
 @contextmanager
-def _numpy(path: Path, names: list[str]) -> Iterator[Write]:
+def _numpy_writer(file: BinaryIO, names: list[str]) -> Iterator[Write]:
     """Write one or two columns; the header is written again when the number of rows is known."""
     total, shape = 0, () if len(names) == 1 else (len(names),)
 
@@ -513,14 +486,12 @@ def _numpy(path: Path, names: list[str]) -> Iterator[Write]:
         layout = {"descr": "<f8", "fortran_order": False, "shape": (total, *shape)}
         np.lib.format.write_array_header_1_0(file, layout)  # leaves room for more rows
 
-    with atomic_write(path) as file:
-        write_header()
+    def write(block: np.ndarray, beside: Any) -> None:
+        nonlocal total
+        file.write(np.ascontiguousarray(block, dtype="<f8").tobytes())
+        total += len(block)
 
-        def write(block: np.ndarray, beside: Any) -> None:
-            nonlocal total
-            file.write(np.ascontiguousarray(block, dtype="<f8").tobytes())
-            total += len(block)
-
-        yield write
-        file.seek(0)
-        write_header()
+    write_header()
+    yield write
+    file.seek(0)
+    write_header()

@@ -29,7 +29,6 @@ from quadlin.data.csv_text import Dialect
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.files import FORMATS, find, format_of
 from quadlin.data.source import cached
-from quadlin.data.tables import CsvFile
 from quadlin.explain.diagnosis import listed
 from quadlin.files.model_file import load
 
@@ -37,7 +36,8 @@ CSV = ("csv", "tsv")
 TABLES = (*CSV, "parquet", "arrow")
 HELD = 1e9  # bytes of rows that are kept in memory instead of being read again in every pass
 EVERY = 10.0  # seconds between lines of progress where there is no terminal
-SAMPLE = 1 << 20  # bytes of a CSV file that show how long its lines are
+EVERY_ON_A_TERMINAL = 0.2
+CLEAR = "\r\x1b[K"  # the beginning of the line, without what was there
 _folders: list[TemporaryDirectory[str]] = []  # removed when the process ends
 Options = TypeVar("Options", bound=RowOptions)
 
@@ -238,26 +238,22 @@ def _as_in_the_fit(read: Options, model: Any, format: str | None) -> tuple[Optio
 @contextmanager
 def watched(source: Source, doing: str, quiet: bool, again: bool = False) -> Iterator[Source]:
     """Yield the source with progress that follows it; `again` if it is read many times."""
-    with _shown(doing, quiet, source.rows or (None if quiet else _estimated_rows(source))) as state:
-        if state is None:
-            yield source
-            return
-        state.again = again
-        yield replace(source, watch=state.count)
+    with _shown(_Progress(doing, source.rows, again), quiet) as state:
+        yield source if quiet else replace(source, watch=state.count)
 
 
 @contextmanager
 def waiting(doing: str, quiet: bool) -> Iterator[None]:
     """Show that something is going on that takes an unknown time."""
-    with _shown(doing, quiet, None):
+    with _shown(_Progress(doing), quiet):
         yield
 
 
 class _Progress:
     """How far a command is: passes and rows, counted in whatever thread reads them."""
 
-    def __init__(self, doing: str, total: int | None) -> None:
-        self.doing, self.total, self.again = doing, total, False
+    def __init__(self, doing: str, total: int | None = None, again: bool = False) -> None:
+        self.doing, self.total, self.again = doing, total, again
         self.passes, self.here, self.seen = 1, 0, 0
         self.start, self.lock = time.perf_counter(), threading.Lock()
 
@@ -285,50 +281,24 @@ class _Progress:
 
 
 @contextmanager
-def _shown(doing: str, quiet: bool, total: int | None) -> Iterator[_Progress | None]:
+def _shown(state: _Progress, quiet: bool) -> Iterator[_Progress]:
     """Show progress: a line that changes on a terminal, otherwise a line every ten seconds."""
-    if quiet:
-        yield None
-        return
-    state, done = _Progress(doing, total), threading.Event()
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.status import Status
+    done, terminal = threading.Event(), sys.stderr.isatty()
 
-        with Status(str(state), console=Console(stderr=True)) as status:
+    def show() -> None:
+        while not done.wait(EVERY_ON_A_TERMINAL if terminal else EVERY):
+            width = shutil.get_terminal_size().columns
+            text = f"{CLEAR}{str(state)[: width - 1]}" if terminal else f"{state}\n"
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
-            def show() -> None:
-                while not done.wait(0.2):
-                    status.update(str(state))
-
-            yield from _beside(show, done, state)
-        return
-
-    def write() -> None:
-        while not done.wait(EVERY):
-            sys.stderr.write(f"{state}\n")
-
-    yield from _beside(write, done, state)
-
-
-def _beside(show: Any, done: threading.Event, state: _Progress) -> Iterator[_Progress]:
     thread = threading.Thread(target=show, daemon=True)
-    thread.start()
+    if not quiet:
+        thread.start()
     try:
         yield state
     finally:
         done.set()
-        thread.join()
-
-
-def _estimated_rows(source: Source) -> int | None:
-    """Estimate the rows of plain CSV files by the length of the first lines."""
-    units = [unit for unit in source.feed.units if isinstance(unit, CsvFile)]
-    if not units:
-        return None
-    path = Path(units[0].file.path)
-    if path.suffix.lower() in (".gz", ".bz2"):
-        return None
-    with path.open("rb") as file:
-        head = file.read(SAMPLE)
-    return int(sum(unit.file.size for unit in units) * head.count(b"\n") / len(head)) or None
+        if not quiet:
+            thread.join()
+            sys.stderr.write(CLEAR * terminal)

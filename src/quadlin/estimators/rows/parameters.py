@@ -61,6 +61,8 @@ def check_options(estimator: Any) -> None:
     check_whole(estimator, "max_iter", 1)
     _check_memory(estimator.max_memory)
     check_tol(estimator.tol)
+    if not is_auto(estimator.alpha):
+        alphas(estimator.alpha)
     if estimator.solver != "auto" and not is_auto(estimator.alpha) and any(alphas(estimator.alpha)):
         raise ValueError('`alpha` above 0 needs solver="auto": moment estimates have no penalty.')
     if estimator.solver != "auto" and estimator.loss == "poisson":
