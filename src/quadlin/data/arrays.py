@@ -9,7 +9,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 from array_api_compat import is_array_api_obj
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array, issparse, load_npz
 
 from quadlin.core.arrays import refuse_broken_sparse, to_numpy
 from quadlin.core.chunks import Chunk, even_cuts
@@ -61,31 +61,16 @@ def load_numpy(path: str, format: str) -> tuple[Any, Any, Any]:
                 raise SourceError(f"File {path} has dtype {mapped.dtype}; numbers are needed.")
             return mapped, None, None
         with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise SourceError(f"File {path} is not an archive of arrays.")
             names = archive.files
-            if {"indices", "indptr", "shape", "data"} <= set(names):
-                return _sparse_archive(archive, path), None, None
-            if "X" not in names:
-                raise SourceError(
-                    f"File {path} holds {', '.join(names) or 'nothing'}, but needs an array called "
-                    "X, and y and weight if there are any; or the arrays of scipy.sparse.save_npz."
-                )
-            X, y, weight = (archive[n] if n in names else None for n in ("X", "y", "weight"))
-            return X, y, weight
-
-
-def _sparse_archive(archive: Any, path: str) -> csr_array:
-    kind = archive["format"].item() if "format" in archive.files else b"csr"
-    if kind not in (b"csr", "csr"):
+            if "X" in names:
+                X, y, weight = (archive[n] if n in names else None for n in ("X", "y", "weight"))
+                return X, y, weight
+        if "data" in names:
+            return load_npz(path), None, None
         raise SourceError(
-            f"File {path} holds {kind!r}; save it as CSR, which can be read row by row."
+            f"File {path} holds {', '.join(names) or 'nothing'}, but needs an array called X, and "
+            "y and weight if there are any; or the arrays of scipy.sparse.save_npz."
         )
-    X = csr_array(
-        (archive["data"], archive["indices"], archive["indptr"]), shape=tuple(archive["shape"])
-    )
-    X.check_format(full_check=True)
-    return X
 
 
 @dataclass(frozen=True)

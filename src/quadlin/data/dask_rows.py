@@ -14,7 +14,6 @@ import numpy as np
 
 from quadlin.core.chunks import Chunk, RowSource, is_dask
 from quadlin.core.engine import Engine, Serial, cut, folded, height, one_blas_thread, summed
-from quadlin.data.arrays import digest_of
 from quadlin.data.names import SourceError, explained
 from quadlin.data.reader import Reader
 from quadlin.data.source import Feed, Source, Unit
@@ -64,10 +63,7 @@ class Partition(Unit):
     def identity(self, columns: Sequence[Any] | None) -> Any:
         """Return the names that Dask gives to the blocks: hashes of their computation."""
         blocks = [v for v in (self.X, self.y, self.weight) if v is not None]
-        return [
-            digest_of(v) if isinstance(v, np.ndarray) else str(getattr(v, "name", None) or v._name)
-            for v in blocks
-        ]
+        return [str(getattr(v, "name", None) or v._name) for v in blocks]
 
     def client(self) -> Any:
         """Return the current client, None if there is none."""
@@ -116,52 +112,42 @@ def _feed(
     ends = list(accumulate(sizes, lambda a, b: None if a is None or b is None else a + b))
     starts = (0, *ends[:-1])
     vectors = [
-        [None] * len(parts) if values is None else _cut_as_rows(values, sizes, starts, role)
+        [None] * len(parts) if values is None else _cut_as_rows(values, sizes, role)
         for values, role in ((y, "target"), (weight, "weight"))
     ]
     units = map(Partition, parts, *vectors, range(len(parts)), sizes, starts)
     return Feed(tuple(units), title)
 
 
-def _cut_as_rows(
-    values: Any, sizes: tuple[int | None, ...], starts: tuple[int | None, ...], role: str
-) -> tuple[Any, ...]:
+def _cut_as_rows(values: Any, sizes: tuple[int | None, ...], role: str) -> list[Any]:
     """Cut the target or the weights in the same way as the rows."""
-    if is_dask(values) and hasattr(values, "get_partition"):
-        if values.npartitions != len(sizes):
-            raise SourceError(
-                f"The {role} has {values.npartitions} partitions, but the rows have {len(sizes)}. "
-                "Repartition one of them like the other."
-            )
-        return tuple(values.get_partition(i) for i in range(len(sizes)))
-    if is_dask(values):
+    import dask.array
+
+    if hasattr(values, "get_partition"):
+        blocks = [values.get_partition(i) for i in range(values.npartitions)]
+    else:
+        if not is_dask(values):
+            values = dask.array.from_array(np.asarray(values), chunks=-1)
+            if None in sizes:
+                raise SourceError(
+                    f"The {role} is in memory, but the lengths of the partitions are unknown. "
+                    "Give it as a column, or as a Dask array."
+                )
         values = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
-        if None not in sizes and not any(map(isnan, values.chunks[0])):
-            _same_length(sum(map(int, values.chunks[0])), sizes, role)
+        if None not in sizes and not isnan(values.shape[0]):
+            total = sum(size or 0 for size in sizes)
+            if values.shape[0] != total:
+                raise SourceError(
+                    f"The {role} has {values.shape[0]} entries, but there are {total} rows."
+                )
             values = values.rechunk((sizes,))
-        if values.numblocks[0] != len(sizes):
-            raise SourceError(
-                f"The {role} has {values.numblocks[0]} blocks, but the rows have {len(sizes)}. "
-                "Rechunk one of them like the other."
-            )
-        return tuple(values.blocks[i] for i in range(len(sizes)))
-    if None in sizes:
+        blocks = [values.blocks[i] for i in range(values.numblocks[0])]
+    if len(blocks) != len(sizes):
         raise SourceError(
-            f"The {role} is in memory, but the lengths of the partitions are unknown. Give it as a "
-            "column, or as a Dask array."
+            f"The {role} has {len(blocks)} partitions, but the rows have {len(sizes)}. "
+            "Repartition one of them like the other."
         )
-    values = np.asarray(values)
-    _same_length(len(values), sizes, role)
-    return tuple(
-        values[start : start + size]  # type: ignore[operator]
-        for start, size in zip(starts, sizes, strict=True)
-    )
-
-
-def _same_length(n: int, sizes: tuple[int | None, ...], role: str) -> None:
-    if n != sum(size or 0 for size in sizes):
-        total = sum(size or 0 for size in sizes)
-        raise SourceError(f"The {role} has {n} entries, but there are {total} rows.")
+    return blocks
 
 
 def lazily(predict: Callable[[Any], Any], X: Any, dtype: np.dtype, width: int | None = None) -> Any:

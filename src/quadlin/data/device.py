@@ -358,7 +358,7 @@ class OnDevice(Engine):
             yield from MemorySource(resident.X, resident.y, resident.weight, rows)
             return
         y, weight = self._values
-        for part, block in read_ahead(self._staged(), 1):
+        for part, block in read_ahead(self._staged()):
             yield Chunk(block, y[part], None if weight is None else weight[part])
 
     @cached_property

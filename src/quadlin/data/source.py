@@ -1,12 +1,11 @@
 """Sources of rows: a feed of pieces, and a reader that turns them into chunks of equal size."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import pairwise
-from queue import Empty, Queue
-from threading import Event, Thread
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 import narwhals as nw
@@ -21,20 +20,16 @@ from quadlin.data.names import SourceError, explained
 from quadlin.data.reader import Counts, Piece, Reader
 
 T = TypeVar("T")
-END = object()  # follows the last item
-DEPTH = 2  # items that may wait; more would only take memory
-LAST = 2.0  # seconds that the thread is given to end
+END: Any = object()  # follows the last item
 
 
-def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
-    """Yield the items, fetched in a background thread that ends when the caller stops.
+def read_ahead(items: Iterable[T]) -> Iterator[T]:
+    """Yield the items; while one is in use, the next is fetched in a background thread.
 
     Parameters
     ----------
     items : iterable
-        Iterated over in the other thread.
-    depth : int
-        How many items may wait.
+        Iterated over, and closed, in the other thread.
 
     Yields
     ------
@@ -46,42 +41,16 @@ def read_ahead(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
     >>> list(read_ahead(range(5)))
     [0, 1, 2, 3, 4]
     """
-    queue: Queue[tuple[Any, BaseException | None]] = Queue(depth)
-    stop = Event()
-
-    def fetch() -> None:
-        walk = iter(items)
-        try:
-            for item in walk:
-                queue.put((item, None))
-                del item  # otherwise this thread would keep alive what the caller has released
-                if stop.is_set():  # nobody makes room for another item
-                    return
-            queue.put((END, None))
-        except BaseException as error:  # raised in the caller's thread
-            queue.put((END, error))
-        finally:
-            close = getattr(walk, "close", None)  # files are closed by the thread that opened them
-            if close is not None:
-                close()
-
-    thread = Thread(target=fetch, name="quadlin-read-ahead", daemon=True)
-    thread.start()
+    walk, pool = iter(items), ThreadPoolExecutor(1, "quadlin-read-ahead")
+    coming = pool.submit(next, walk, END)
     try:
-        while True:
-            item, error = queue.get()
-            if error is not None:
-                raise error
-            if item is END:
-                return
+        while (item := coming.result()) is not END:
+            coming = pool.submit(next, walk, END)
             yield item
-            del item
+            del item  # otherwise it would be kept while the next one is fetched
     finally:
-        stop.set()
-        with suppress(Empty):  # room for the item that the thread may be about to put
-            while True:
-                queue.get_nowait()
-        thread.join(LAST)  # one that waits for input, which may never come, is abandoned
+        pool.submit(getattr(walk, "close", int))
+        pool.shutdown(wait=False)  # nobody waits for input, which may never come
 
 
 class Unit:
