@@ -9,10 +9,8 @@ host. All sums over tensors on a GPU are computed there.
 """
 
 import os
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -89,7 +87,6 @@ def wide_rows(source: MemorySource) -> int:
     return max(1, WIDE_ELEMENTS // max(1, source.width))
 
 
-PINNED_SHARE = 0.5  # of the memory of the machine that may be pinned in place
 BUFFERS = 3  # one is filled while the others are copied
 STAGE_BYTES = 1 << 26
 
@@ -113,78 +110,38 @@ class Stages:
         self.stream, self.turn = torch.cuda.Stream(device), 0
         self.pinned: list[Any] = [None] * BUFFERS
         self.arrived = [torch.cuda.Event() for _ in range(BUFFERS)]
-        self.in_place: np.ndarray | None = None  # rows that need no buffer
 
-    def pin(self, X: np.ndarray) -> None:
-        """Pin in place rows that will be copied many times, if that is possible.
-
-        Pinning takes as long as two copies; after that a copy is as fast as the bus.
-        """
-        plain = X.flags.c_contiguous and X.flags.writeable and not isinstance(X, np.memmap)
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if not plain or X.nbytes > PINNED_SHARE * memory:
-            return
-        runtime = self.torch.cuda.cudart()
-        if int(runtime.cudaHostRegister(X.ctypes.data, X.nbytes, 0)) == 0:
-            self.in_place = X
-            weakref.finalize(self, _release, runtime, X)
-            return
-        with suppress(RuntimeError):  # otherwise the next call would report this error
-            self.torch.zeros(1, device=self.device).add_(1)
-
-    def copies(self, X: np.ndarray, cuts: list[tuple[int, int]], into: Any) -> Iterator[slice]:
-        """Copy runs of rows of X into a tensor on the device; yield each run once its copy starts.
-
-        Later work on the default stream waits for the copy.
-        """
+    def copies(
+        self, X: np.ndarray, cuts: list[tuple[int, int]], into: Any = None
+    ) -> Iterator[tuple[slice, Any]]:
+        """Yield runs of rows of X on the device, new or in a tensor; later work waits for each."""
         self.stream.wait_stream(self.torch.cuda.default_stream(self.device))
-        with ThreadPoolExecutor(self.workers) as pool:
-            for start, stop in cuts:
-                self._copy(X[start:stop], into[start:stop], pool)
-                yield slice(start, stop)
-
-    def __call__(self, X: np.ndarray, cuts: list[tuple[int, int]]) -> Iterator[tuple[slice, Any]]:
-        """Yield runs of rows of X on the device; later work waits for each."""
         with ThreadPoolExecutor(self.workers) as pool:
             for start, stop in cuts:
                 rows = X[start:stop]
                 with self.torch.cuda.stream(self.stream):
-                    block = self.torch.empty(
-                        rows.shape, dtype=torch_dtype(rows), device=self.device
-                    )
+                    block = into[start:stop] if into is not None else self._empty(rows)
                 self._copy(rows, block, pool)
                 block.record_stream(self.torch.cuda.default_stream(self.device))
                 yield slice(start, stop), block
 
+    def _empty(self, rows: np.ndarray, **options: Any) -> Any:
+        options = options or {"device": self.device}
+        return self.torch.empty(rows.shape, dtype=torch_dtype(rows), **options)
+
     def _copy(self, rows: np.ndarray, block: Any, pool: ThreadPoolExecutor) -> None:
         self.turn = (self.turn + 1) % BUFFERS
         self.arrived[self.turn].synchronize()  # the last copy from this buffer
-        if self.in_place is not None:
-            self._start(self.torch.from_numpy(rows), block)
-            return
         buffer = self.pinned[self.turn]
         if buffer is None or buffer.shape[0] < rows.shape[0]:
-            buffer = self.torch.empty(rows.shape, dtype=block.dtype, pin_memory=True)
-            self.pinned[self.turn] = buffer
+            buffer = self.pinned[self.turn] = self._empty(rows, pin_memory=True)
         pinned = buffer.numpy()
-        ends = [len(rows) * i // self.workers for i in range(self.workers + 1)]
-
-        def fill(i: int) -> None:
-            np.copyto(pinned[ends[i] : ends[i + 1]], rows[ends[i] : ends[i + 1]])
-
-        list(pool.map(fill, range(self.workers)))
-        self._start(buffer[: rows.shape[0]], block)
-
-    def _start(self, pinned: Any, block: Any) -> None:
-        """Start a copy; later work on the default stream waits for it."""
+        cuts = even_cuts(len(rows), self.workers)
+        list(pool.map(lambda cut: np.copyto(pinned[slice(*cut)], rows[slice(*cut)]), cuts))
         with self.torch.cuda.stream(self.stream):
-            block.copy_(pinned, non_blocking=True)
+            block.copy_(buffer[: rows.shape[0]], non_blocking=True)
             self.arrived[self.turn].record(self.stream)
         self.torch.cuda.default_stream(self.device).wait_event(self.arrived[self.turn])
-
-
-def _release(runtime: Any, X: np.ndarray) -> None:
-    runtime.cudaHostUnregister(X.ctypes.data)
 
 
 def torch_dtype(array: np.ndarray) -> Any:
@@ -345,7 +302,7 @@ class OnDevice(Engine):
             return None
         rows = torch.empty(X.shape, dtype=torch_dtype(X), device=self.device)
         if self.device.startswith("cuda"):
-            for _ in Stages(self.device, self.here.workers).copies(X, self._cuts, rows):
+            for _ in self._stages.copies(X, self._cuts, rows):
                 pass
         else:
             rows[:] = tensor(X)
@@ -378,15 +335,13 @@ class OnDevice(Engine):
         """Copy block after block to the device."""
         X = self.table.X
         if self.device.startswith("cuda"):
-            yield from self._stages(X, self._cuts)
+            yield from self._stages.copies(X, self._cuts)
         else:
             yield from ((slice(a, b), tensor(X[a:b])) for a, b in self._cuts)
 
     @cached_property
     def _stages(self) -> Stages:
-        stages = Stages(self.device, self.here.workers)
-        stages.pin(self.table.X)
-        return stages
+        return Stages(self.device, self.here.workers)
 
     def _sent(self, value: Any) -> Any:
         def sent(leaf: Any) -> Any:

@@ -15,7 +15,6 @@ from quadlin.data.triton_passes import Tile, shape_of, takes
 
 MOMENTS = Tile(64, 32, 4, 3)
 RUN = 2048  # rows of a program
-MERGED_RUNS, MERGED_COLUMNS = 16, 16  # of a tile of what is merged
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -84,85 +83,6 @@ def _power_sums(  # type: ignore[no-untyped-def]
     tl.store(at + 7 * d, high.to(tl.float64), mask=keep)
 
 
-@triton.jit
-def _weight_and_mean(at, d, inside):  # type: ignore[no-untyped-def]
-    """Return the weight of runs and their mean."""
-    shift = tl.load(at, mask=inside, other=0.0)
-    weight = tl.load(at + d, mask=inside, other=0.0)
-    return weight, shift + tl.load(at + 2 * d, mask=inside, other=0.0) / tl.where(
-        weight > 0, weight, 1.0
-    )
-
-
-@triton.jit
-def _central_moments(at, weight, d, inside):  # type: ignore[no-untyped-def]
-    """Return the second to fourth moments of runs about their means."""
-    heavy = tl.where(weight > 0, weight, 1.0)
-    m1 = tl.load(at + 2 * d, mask=inside, other=0.0) / heavy
-    m2 = tl.load(at + 3 * d, mask=inside, other=0.0) / heavy
-    m3 = tl.load(at + 4 * d, mask=inside, other=0.0) / heavy
-    m4 = tl.load(at + 5 * d, mask=inside, other=0.0) / heavy
-    var = tl.maximum(m2 - m1 * m1, 0.0)
-    third = m3 - 3 * m1 * m2 + 2 * m1 * m1 * m1
-    fourth = m4 - 4 * m1 * m3 + 6 * m1 * m1 * m2 - 3 * m1 * m1 * m1 * m1
-    return var, third, fourth
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _merge(  # type: ignore[no-untyped-def]
-    runs,
-    out,
-    count,
-    d,
-    RUNS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    """Write weight, mean, variance, κ, φ, the least and the largest x of all runs."""
-    columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    keep = columns < d
-    zeros = tl.zeros((RUNS, COLUMNS), dtype=tl.float64)
-    total, from_base = zeros, zeros
-    low, high = zeros + float("inf"), zeros - float("inf")
-    # Sums are relative to the mean of the first run, so runs of equal means give exactly that mean.
-    base = _weight_and_mean(runs + columns, d, keep)[1]
-    for first in range(0, count, RUNS):
-        run = first + tl.arange(0, RUNS)
-        inside = (run < count)[:, None] & keep[None, :]
-        at = runs + run.to(tl.int64)[:, None] * 8 * d + columns[None, :]
-        weight, mean = _weight_and_mean(at, d, inside)
-        total += weight
-        from_base += weight * (mean - base[None, :])
-        low = tl.minimum(low, tl.load(at + 6 * d, mask=inside, other=float("inf")))
-        high = tl.maximum(high, tl.load(at + 7 * d, mask=inside, other=float("-inf")))
-    weight_sum = tl.sum(total, axis=0)
-    heavy = tl.where(weight_sum > 0, weight_sum, 1.0)
-    common = base + tl.sum(from_base, axis=0) / heavy
-    second_sum, third_sum, fourth_sum = zeros, zeros, zeros
-    for first in range(0, count, RUNS):
-        run = first + tl.arange(0, RUNS)
-        inside = (run < count)[:, None] & keep[None, :]
-        at = runs + run.to(tl.int64)[:, None] * 8 * d + columns[None, :]
-        weight, mean = _weight_and_mean(at, d, inside)
-        var, third, fourth = _central_moments(at, weight, d, inside)
-        gap = mean - common[None, :]
-        square = gap * gap
-        second_sum += weight * (var + square)
-        third_sum += weight * (third + 3 * gap * var + square * gap)
-        fourth_sum += weight * (fourth + 4 * gap * third + 6 * square * var + square * square)
-    spread = tl.sum(second_sum, axis=0) / heavy
-    varies = spread > 0
-    variance = tl.where(varies, spread, 1.0)
-    kappa = tl.sum(third_sum, axis=0) / heavy / (variance * tl.sqrt(variance))
-    phi = tl.sum(fourth_sum, axis=0) / heavy / (variance * variance)
-    tl.store(out + columns, weight_sum, mask=keep)
-    tl.store(out + d + columns, common, mask=keep)
-    tl.store(out + 2 * d + columns, spread, mask=keep)
-    tl.store(out + 3 * d + columns, tl.where(varies, kappa, 0.0), mask=keep)
-    tl.store(out + 4 * d + columns, tl.where(varies, phi, 1.0), mask=keep)
-    tl.store(out + 5 * d + columns, tl.min(low, axis=0), mask=keep)
-    tl.store(out + 6 * d + columns, tl.max(high, axis=0), mask=keep)
-
-
 def column_moments(X: Array, weight: Array | None) -> tuple[Any, ...] | None:
     """Return the fields of `Moments` of float32 rows on a GPU; None if they need plain torch."""
     if not takes(X) or not X.shape[0] or not X.shape[1]:
@@ -178,8 +98,24 @@ def column_moments(X: Array, weight: Array | None) -> tuple[Any, ...] | None:
 
 def _merged(runs: Array) -> tuple[Any, ...]:
     """Merge the moments that the programs computed about their shifts."""
-    count, _, d = runs.shape
-    out = torch.empty((7, d), dtype=torch.float64, device=runs.device)
-    _merge[(triton.cdiv(d, MERGED_COLUMNS),)](runs, out, count, d, MERGED_RUNS, MERGED_COLUMNS)
-    total, *fields = out.unbind(0)
-    return (float(total[0]), *fields)
+    shift, weight, m1, m2, m3, m4, low, high = runs.unbind(1)  # each (runs, d)
+    heavy = weight.clamp(min=1e-300)
+    m1, m2, m3, m4 = (m / heavy for m in (m1, m2, m3, m4))
+    total = weight.sum(dim=0)
+    mean = shift + m1
+    # Sums are relative to the mean of the first run, so runs of equal means give exactly that mean.
+    common = mean[0] + (weight * (mean - mean[0])).sum(dim=0) / total.clamp(min=1e-300)
+    gap, var = mean - common, (m2 - m1**2).clamp(min=0)
+    third = m3 - 3 * m1 * m2 + 2 * m1**3
+    fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
+
+    def average(moments: Array) -> Array:
+        return (weight * moments).sum(dim=0) / total.clamp(min=1e-300)
+
+    spread = average(var + gap**2)
+    varies = spread > 0
+    sd = torch.where(varies, spread, 1.0).sqrt()
+    kappa = average(third + 3 * gap * var + gap**3) / sd**3
+    phi = average(fourth + 4 * gap * third + 6 * gap**2 * var + gap**4) / sd**4
+    kappa, phi = torch.where(varies, kappa, 0.0), torch.where(varies, phi, 1.0)
+    return float(total[0]), common, spread, kappa, phi, low.amin(dim=0), high.amax(dim=0)
