@@ -46,7 +46,6 @@ NARROWEST, WIDEST = 16, 64  # columns of a factor that a program takes
 LONGEST_RUN, PROGRAMS = 2048, 1024  # rows that a program adds up, and programs at least
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 HEAD = 4  # float32 places that two float64 numbers take
-RECORDED = 7  # passes of a shape before it is recorded: recording takes what seven replays save
 TOTAL_RUNS, TOTAL_COLUMNS = 16, 64  # of a tile of the sums of runs
 
 
@@ -525,11 +524,7 @@ def write(asked: Asked, shape: PassShape, buffer: np.ndarray) -> None:
 
 
 class PreparedPass:
-    """A pass of one shape over rows that stay on the device, in memory that is reserved once.
-
-    After a few passes of the same shape, the sequence of kernels is recorded as a CUDA graph, which
-    is then launched as a whole. That saves 0.15 ms per pass; recording takes 1.2 ms.
-    """
+    """A pass of one shape over rows that stay on the device, in memory that is reserved once."""
 
     def __init__(self, shape: PassShape, chunk: Chunk, y: Array, units: Array) -> None:
         X, self.shape = chunk.X, shape
@@ -546,40 +541,18 @@ class PreparedPass:
         self.asked.numpy().fill(0.0)  # torch would wake its threads for this
         self.result, self.brought = there(size), here(size)  # Σωr² and Σωr in float64, all sums
         self.kernels = self._kernels(chunk, y, units, there)
-        self.graph: Any = None
-        self.uses = 0
 
     def __call__(self, asked: Asked) -> tuple[np.ndarray, np.ndarray]:
         """Return Σωr² and Σωr in float64, and all sums in float32."""
         write(asked, self.shape, self.asked.numpy())
         self.sent.copy_(self.asked, non_blocking=True)
-        if self.device is not None and self.uses == RECORDED and self.graph is None:
-            self.graph = self._recorded()
-        if self.graph is None:
-            self._launch()
-        else:
-            self.graph.replay()
-        self.uses += 1
+        for kernel in self.kernels:
+            kernel()
         self.brought.copy_(self.result, non_blocking=True)
         if self.device is not None:
             torch.cuda.current_stream(self.device).synchronize()
         brought = self.brought.numpy().copy()  # the next pass writes there
         return brought[:HEAD].view(np.float64), brought[HEAD:]
-
-    def _recorded(self) -> Any:
-        graph = torch.cuda.CUDAGraph()
-        stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            graph.capture_begin(capture_error_mode="thread_local")
-            self._launch()
-            graph.capture_end()
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        return graph
-
-    def _launch(self) -> None:
-        for kernel in self.kernels:
-            kernel()
 
     def _kernels(
         self, chunk: Chunk, y: Array, units: Array, there: Callable[..., Array]
