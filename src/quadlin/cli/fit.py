@@ -29,6 +29,7 @@ from quadlin.cli.options import (
 )
 from quadlin.cli.predict import check_model_output
 from quadlin.cli.rows import hold_rows, open_rows, watched
+from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Moments
 from quadlin.data import Source
 from quadlin.data.encoder import text_columns
@@ -248,7 +249,7 @@ def _numbers(model: Any, score: float | None) -> tuple[dict[str, Any], list[list
         score = None
     elif score is None:
         score = 1 - loss / float(target.var[0])
-    name = "D²" if model.loss == "poisson" else "R²"
+    name = LOSSES[model.loss].score
     content = {
         "passes": getattr(model, "n_passes_", model.history_[-1].passes),
         "features": len(model.coef_),

@@ -32,6 +32,7 @@ from quadlin.cli.options import (
 )
 from quadlin.cli.rows import load_model, open_rows_for, row_counts, stored_rows, watched
 from quadlin.core.arrays import to_numpy
+from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Moments
 from quadlin.data import Source, SourceError
 from quadlin.data.files import find, format_of
@@ -176,7 +177,7 @@ def evaluate(
         Rows: a file, a folder, a quoted pattern, or - for the standard input (with --format).
     """
     fitted = load_model(model)
-    if fitted.loss == "poisson":  # D² needs another pass
+    if LOSSES[fitted.loss].score == "D²":  # D² needs another pass
         data = stored_rows(data, read)
     source = open_rows_for(fitted, data, read, answer, need_target=True)
     if isinstance(fitted, LogisticModel):
@@ -185,7 +186,7 @@ def evaluate(
         content |= {"weight": source.weight, **row_counts(source)}
         print_answer(content, _lines(score_table(content), source), answer)
         return
-    with_std = fitted.loss != "poisson" and fitted.fitted_.has_spread
+    with_std = not LOSSES[fitted.loss].linked and fitted.fitted_.has_spread
     with watched(source, "evaluating", answer.silent) as rows:
         content = _scores(fitted, rows, with_std)
     content |= {"weight": source.weight, **row_counts(source)}
@@ -197,7 +198,7 @@ def evaluate(
         ["MAE", number(content["mae"]), ""],
         ["RMSE, constant", number(content["rmse_constant"]), "for the mean of the fitted rows"],
     ]
-    if fitted.loss == "poisson":
+    if LOSSES[fitted.loss].score == "D²":
         content["d2"] = fitted.score(source)
         table.insert(1, ["D²", number(content["d2"]), "the share of Poisson deviance explained"])
     if with_std:

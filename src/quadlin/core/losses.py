@@ -1,4 +1,4 @@
-r"""The losses of a prediction f: value, slope and curvature per row.
+r"""The losses of a prediction f: value, slope, curvature, link, score and law of the noise.
 
 Squared errors, :math:`(f - y)^2`; for log-odds f of labels y in {0, 1} the deviance
 
@@ -9,49 +9,240 @@ and for logarithms f of the means of counts y ≥ 0 that of Poisson's law,
 
 .. math:: 2 \left(e^f - y - y (f - \log y)\right), \qquad \text{half slope } e^f - y, \quad
           \text{half curvature } e^f
+
+A new loss is a new class here, with its name in `LOSSES`: estimators and solvers ask it, and never
+compare its name.
 """
 
 from math import exp, log, log1p
 
+import numpy as np
+from scipy.special import xlogy
+from scipy.stats import nbinom
+
 from quadlin.core.arrays import Array, namespace
 
-LINKED = ("logistic", "poisson")  # losses of targets whose means are a function of f
 FLATTEST = 1e-6  # the smallest p(1 − p) of a working target: rows below it say nothing
+
+
+class Loss:
+    """Squared errors, :math:`(f - y)^2`; the base of the other losses."""
+
+    name = "squared"
+    solved = "squared"  # the loss of the solver, which may weight its rows anew
+    kind = "numbers"  # what the targets are
+    linked = False  # whether means are a function of f, and the variance follows from the mean
+    robust = False  # whether rows are weighted by their residuals
+    has_moments = True  # whether moment estimates, streams and searches for pairs apply
+    nonnegative = False  # whether targets must be ≥ 0
+    dispersed = False  # whether the variance is an unknown multiple of `variance`
+    separable = False  # whether f may grow without bound, as log-odds of rows that are separated
+    near_constant = True  # whether the least squares about a constant are a start
+    score = "R²"  # the name of the share that is explained
+    scorer = "neg_mean_squared_error"  # of scikit-learn
+
+    @property
+    def one_pass(self) -> bool:
+        """Tell whether a stream minimises this loss."""
+        return self.has_moments and not self.robust
+
+    def value_and_slope(self, f: Array, y: Array) -> tuple[Array, Array]:
+        """Return the loss of each row and half its slope."""
+        r = f - y
+        return r * r, r
+
+    def mean(self, f: Array) -> Array:
+        """Return the mean of the targets at predictions f."""
+        return f
+
+    def link(self, mean: Array) -> Array:
+        """Return the prediction of which this is the mean."""
+        return mean
+
+    def variance(self, mean: Array) -> Array:
+        """Return the variance of the targets about their mean, up to a factor."""
+        return namespace(mean).ones_like(mean)
+
+    def regressed(self, y: np.ndarray) -> np.ndarray:
+        """Return what a least-squares fit takes for the targets (n, m), to compare columns."""
+        return y[:, None]
+
+    def curvature(self, f: Array) -> Array:
+        """Return half the curvature of the loss."""
+        return namespace(f).ones_like(f)
+
+    def log_likelihood(self, f: Array, y: Array) -> Array:
+        """Return the log-likelihood of each row, up to a constant of y, for a noise of 1."""
+        return -((f - y) ** 2) / 2
+
+    def predicted(self, f: Array) -> Array:
+        """Return the mean of new observations, as far as its dtype can hold it."""
+        return f
+
+    def observed_std(self, mean: Array, std: Array) -> Array:
+        """Return the standard deviation of new observations, `std` being that of `f`."""
+        return std
+
+    def interval(self, mean: Array, std: Array, level: float, reach: float) -> tuple[Array, Array]:
+        """Return the ends of intervals; `reach` is Student's, in standard deviations."""
+        return mean - reach * std, mean + reach * std
+
+    def start(self, mean: float, n: float, varies: bool) -> float:
+        """Return the f of a constant with this mean, of n rows."""
+        return mean
+
+    def constant_loss(self, mean: float, variance: float, f: float) -> float:
+        """Return the mean loss of a constant f for targets with this mean and variance."""
+        return variance + (f - mean) ** 2
+
+    def null(self, weight: float, mean: float, variance: float, entropy: float) -> float:
+        """Return Σω times the loss of the best constant; `entropy` is Σω·y·log y."""
+        return weight * variance
+
+
+class Huber(Loss):
+    """Huber's loss: squared errors, with rows weighted by their residuals."""
+
+    name, robust = "huber", True
+
+
+class Logistic(Loss):
+    """The deviance of labels 0 and 1, for log-odds f."""
+
+    name = solved = "logistic"
+    kind, linked, separable, score, scorer = "labels", True, True, "accuracy", "neg_log_loss"
+
+    def value_and_slope(self, f: Array, y: Array) -> tuple[Array, Array]:
+        """Return the deviance of each row and half its slope."""
+        return 2 * ((1 - y) * softplus(f) + y * softplus(-f)), probability(f) - y
+
+    def mean(self, f: Array) -> Array:
+        """Return the probability of 1."""
+        return probability(f)
+
+    def link(self, mean: Array) -> Array:
+        """Return log-odds."""
+        xp = namespace(mean)
+        return xp.log(mean) - xp.log1p(-mean)
+
+    def variance(self, mean: Array) -> Array:
+        """Return p (1 − p)."""
+        return mean * (1 - mean)
+
+    def regressed(self, y: np.ndarray) -> np.ndarray:
+        """Return the membership of each class, of labels of any number of classes."""
+        return np.asarray(y[:, None] == np.unique(y), np.float64)
+
+    def curvature(self, f: Array) -> Array:
+        """Return p (1 − p), to full precision."""
+        xp = namespace(f)
+        e = xp.exp(-xp.abs(f))
+        return e / (1 + e) ** 2
+
+    def log_likelihood(self, f: Array, y: Array) -> Array:
+        """Return the log-likelihood of each row."""
+        return -(1 - y) * softplus(f) - y * softplus(-f)
+
+    def start(self, mean: float, n: float, varies: bool) -> float:
+        """Return the log-odds of a share; with one label only, of half a row more of the other."""
+        return log_odds(mean if varies else (n * mean + 0.5) / (n + 1))
+
+    def constant_loss(self, mean: float, variance: float, f: float) -> float:
+        """Return the mean deviance of the constant log-odds f."""
+        return constant_deviance(mean, f)
+
+
+class Poisson(Loss):
+    """Poisson's deviance of counts y ≥ 0, for logarithms f of their means."""
+
+    name = solved = "poisson"
+    kind, linked, has_moments, nonnegative = "counts", True, False, True
+    dispersed, near_constant = True, False
+    score, scorer = "D²", "neg_mean_poisson_deviance"
+
+    def value_and_slope(self, f: Array, y: Array) -> tuple[Array, Array]:
+        """Return the deviance of each row and half its slope."""
+        xp = namespace(f)
+        r = bounded_exp(f) - y
+        return 2 * (r - y * (f - xp.log(xp.where(y > 0, y, 1.0)))), r
+
+    def mean(self, f: Array) -> Array:
+        """Return eᶠ, bounded where its square would overflow."""
+        return bounded_exp(f)
+
+    def link(self, mean: Array) -> Array:
+        """Return the logarithm of a mean."""
+        return namespace(mean).log(mean)
+
+    def variance(self, mean: Array) -> Array:
+        """Return the mean."""
+        return mean
+
+    def regressed(self, y: np.ndarray) -> np.ndarray:
+        """Return logarithms of counts, of which one more mean is taken."""
+        return np.log1p(y / max(y.mean(), 1e-300))[:, None]
+
+    def curvature(self, f: Array) -> Array:
+        """Return eᶠ."""
+        return bounded_exp(f)
+
+    def log_likelihood(self, f: Array, y: Array) -> Array:
+        """Return the log-likelihood of each row, up to a constant of y."""
+        return y * f - bounded_exp(f)
+
+    def predicted(self, f: Array) -> Array:
+        """Return eᶠ, but never zero, which would rule every count out."""
+        xp = namespace(f)
+        return xp.exp(xp.clip(f, min=log(float(xp.finfo(f.dtype).smallest_normal))))
+
+    def observed_std(self, mean: Array, std: Array) -> Array:
+        """Return the standard deviation of counts, which vary by √mean about their mean."""
+        return namespace(mean).sqrt(mean + (mean * std) ** 2)
+
+    def interval(self, mean: Array, std: Array, level: float, reach: float) -> tuple[Array, Array]:
+        """Return counts: with an uncertain mean, they have a negative binomial law."""
+        mean, variance = (np.asarray(a, dtype=np.float64) for a in (mean, std**2))
+        share = np.minimum(mean / variance, 1 - 1e-9)  # 1 is Poisson's law itself
+        size = mean * share / (1 - share)
+        low, high = (nbinom.ppf(tail, size, share) for tail in ((1 - level) / 2, (1 + level) / 2))
+        return low, high
+
+    def start(self, mean: float, n: float, varies: bool) -> float:
+        """Return the logarithm of a mean; of zeros only, with half a count more."""
+        return log(mean if mean > 0 else 0.5 / (n + 1))
+
+    def constant_loss(self, mean: float, variance: float, f: float) -> float:
+        """Return about the mean deviance of the best constant."""
+        return variance / mean
+
+    def null(self, weight: float, mean: float, variance: float, entropy: float) -> float:
+        """Return Σω times the deviance of the best constant."""
+        return 2 * (entropy - weight * float(xlogy(mean, mean)))
+
+
+LOSSES: dict[str, Loss] = {each.name: each for each in (Loss(), Huber(), Logistic(), Poisson())}
+OF_REGRESSORS = tuple(name for name, each in LOSSES.items() if each.kind != "labels")
+SOLVED = tuple({each.solved: None for each in LOSSES.values()})
 
 
 def value_and_slope(loss: str, f: Array, y: Array) -> tuple[Array, Array]:
     """Return the loss of each row and half its slope."""
-    if loss == "squared":
-        r = f - y
-        return r * r, r
-    if loss == "logistic":
-        return 2 * ((1 - y) * softplus(f) + y * softplus(-f)), probability(f) - y
-    xp = namespace(f)
-    r = bounded_exp(f) - y
-    return 2 * (r - y * (f - xp.log(xp.where(y > 0, y, 1.0)))), r
+    return LOSSES[loss].value_and_slope(f, y)
 
 
 def mean_of(loss: str, f: Array) -> Array:
     """Return the mean of the targets at predictions f, bounded for counts."""
-    if loss == "squared":
-        return f
-    return probability(f) if loss == "logistic" else bounded_exp(f)
+    return LOSSES[loss].mean(f)
 
 
 def curvature(f: Array, loss: str = "logistic") -> Array:
     """Return half the curvature of a loss, to full precision: for log-odds f it is p (1 − p)."""
-    if loss == "poisson":
-        return bounded_exp(f)
-    xp = namespace(f)
-    e = xp.exp(-xp.abs(f))
-    return e / (1 + e) ** 2
+    return LOSSES[loss].curvature(f)
 
 
 def log_likelihood(loss: str, f: Array, y: Array) -> Array:
     """Return the log-likelihood of each row, for counts up to a constant."""
-    if loss == "logistic":
-        return -(1 - y) * softplus(f) - y * softplus(-f)
-    return y * f - bounded_exp(f)
+    return LOSSES[loss].log_likelihood(f, y)
 
 
 def probability(f: Array) -> Array:

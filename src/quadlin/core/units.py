@@ -3,15 +3,14 @@ diagonals of M are modelled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from math import log
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.arrays import Array, namespace, to_numpy
-from quadlin.core.losses import constant_deviance, log_odds
+from quadlin.core.losses import LOSSES, Loss
 from quadlin.core.moments import TAU_FREE, Moments
 
 LARGEST = 1e280  # of a variance, and 1/LARGEST the smallest: coefficients divide by it
@@ -92,30 +91,16 @@ def target_of(moments: Moments, fit_intercept: bool) -> Target:
     return Target(0.0, scale, mean / scale, 1.0 if power > 0 else 0.0)
 
 
-def target_of_labels(moments: Moments, fit_intercept: bool) -> Target:
-    """Leave labels 0 and 1 unchanged: f is their log-odds.
+def target_of_linked(loss: Loss, moments: Moments, fit_intercept: bool) -> Target:
+    """Leave targets unchanged whose means are a function of f.
 
-    `centre` is the constant that fits them best, and `power` its mean deviance. If there is only
-    one label, half a row of the other is added for the constant, and the power is 0.
+    `centre` is the constant that fits them best, and `power` about its mean deviance: 0 if all
+    targets are equal.
     """
-    share, n = float(moments.mean[0]), moments.weight
+    mean, variance = float(moments.mean[0]), float(moments.var[0])
     varies = bool(moments.varies(namespace(moments.mean).float64)[0])
-    share = share if varies else (n * share + 0.5) / (n + 1)
-    centre = log_odds(share) if fit_intercept else 0.0
-    return Target(0.0, 1.0, centre, constant_deviance(share, centre) if varies else 0.0)
-
-
-def target_of_counts(moments: Moments, fit_intercept: bool) -> Target:
-    """Leave counts unchanged: f is the logarithm of their mean.
-
-    `centre` is the constant that fits them best, and `power` about its mean deviance. If all counts
-    are zero, half a count is added for the constant, and the power is 0.
-    """
-    mean, n = float(moments.mean[0]), moments.weight
-    varies = bool(moments.varies(namespace(moments.mean).float64)[0])
-    mean = mean if mean > 0 else 0.5 / (n + 1)
-    centre = log(mean) if fit_intercept else 0.0
-    return Target(0.0, 1.0, centre, float(moments.var[0]) / mean if varies else 0.0)
+    centre = loss.start(mean, moments.weight, varies) if fit_intercept else 0.0
+    return Target(0.0, 1.0, centre, loss.constant_loss(mean, variance, centre) if varies else 0.0)
 
 
 def watchful_scale(units: Units) -> Array:
@@ -195,8 +180,7 @@ class UnitsMaker:
     names: Sequence[str]
     fields: Sequence[np.ndarray] = field(default=())  # positions of one-hot groups
     fit_linear: bool = True
-    labels: bool = False  # whether targets are labels 0 and 1, and predictions their log-odds
-    counts: bool = False  # whether predictions are the logarithms of the means of targets
+    loss: str = "squared"  # whose predictions these are: numbers, log-odds or logarithms of means
     wide: bool = False  # whether "auto" models no squares, as of sparse rows with many columns
     rarity: float | None = None  # p of ρ ∝ v⁻ᵖ, v the spread of a column; None: see `units_of`
 
@@ -204,13 +188,13 @@ class UnitsMaker:
         """Return the units for rows of these moments."""
         xp = namespace(features.mean)
         self.refuse_overflow(features, target)
-        of_target = target_of_labels if self.labels else target_of
-        of_target = target_of_counts if self.counts else of_target
+        loss, intercept = LOSSES[self.loss], self.fit_intercept
+        of_target = partial(target_of_linked, loss) if loss.linked else target_of
         free = xp.asarray(self._free(features), device=features.mean.device)
         return units_of(
             features,
             free & features.varies(self.dtype) if self.fit_linear else free,
-            of_target(target, self.fit_intercept),
+            of_target(target, intercept),
             self.dtype,
             self._one_hot(features),
             not (self.fit_linear and self.fit_intercept),

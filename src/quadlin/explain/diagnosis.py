@@ -10,6 +10,7 @@ from array_api_compat import is_array_api_obj
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
 from quadlin.core.moments import TAU_FREE, Moments, survey
 from quadlin.core.rows import Rows
@@ -207,7 +208,7 @@ def diagnosis(
     with the same information. `findings` is None without rows. `automatic` tells whether the
     penalties were chosen from the rows.
     """
-    penalised, robust = any(options.alpha) or automatic, loss == "huber"
+    penalised, robust = any(options.alpha) or automatic, LOSSES[loss].robust
     dof = state.n_parameters(options)
     lines: list[str] = [" ".join([f"status: {state.status.name}.", advice])]
     lines += _features(state, names, options.fit_linear)
@@ -233,7 +234,7 @@ def _outliers(state: FitState, rows: int, findings: RowFindings | None, loss: st
 
     Labels and counts are not fitted by squared errors.
     """
-    if loss not in ("squared", "huber"):
+    if LOSSES[loss].linked:
         return []
     if findings is not None and findings.heavy:
         share, s = findings.heavy_share, "s" * (len(findings.heavy) > 1)
@@ -243,7 +244,7 @@ def _outliers(state: FitState, rows: int, findings: RowFindings | None, loss: st
         line = "outliers: a handful of rows have extreme targets."
     else:
         return []
-    advice = [] if loss == "huber" else ['Check them, or use loss="huber".']
+    advice = [] if LOSSES[loss].robust else ['Check them, or use loss="huber".']
     return [" ".join([line, *advice])]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.losses import LINKED
+from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
 from quadlin.data.encoder import ABSENT
 from quadlin.data.names import position_of
@@ -372,7 +372,7 @@ class SpectrumDisplay(Display):
         d, n = len(estimator.interactions_.names), max(1, estimator.n_samples_seen_)
         # A posterior has shrunk what could be noise, so that its eigenvalues cannot be compared.
         shrunk = fitted.noise is not None or isinstance(fitted.learned, FieldStream)
-        no_band = shrunk or estimator.loss in LINKED
+        no_band = shrunk or LOSSES[estimator.loss].linked
         error = float("nan") if no_band else estimator.history_[-1].loss ** 0.5
         noise = float(error) * (d / n) ** 0.5
         return cls(values[np.argsort(-np.abs(values), kind="stable")], noise)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
+from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
 from quadlin.core.version import __version__
 from quadlin.data import Source, is_dask
@@ -59,7 +60,6 @@ WORDS = {
     ),
     "levels": f" {LEVELS_ARE}",
 }
-REGRESSIONS = ("squared", "huber")
 
 
 def _text(name: str) -> str:
@@ -320,7 +320,7 @@ def _kind_of_errors(model: Any, law: Uncertainty) -> str:
     """Return which standard errors those of coefficients are; those of pairs are always robust."""
     if law.robust:
         return "robust to noise that differs between rows"
-    return "for equal noise in all rows" if model.loss in REGRESSIONS else "of the likelihood"
+    return "for equal noise in all rows" if not LOSSES[model.loss].linked else "of the likelihood"
 
 
 def _effects(model: Any, top: int, X: Any) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from quadlin.core.arrays import to_numpy, unflagged
+from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
 from quadlin.data import Source
 from quadlin.data.names import shortened
@@ -65,7 +66,7 @@ class Quality(NamedTuple):
 
 def quality_of(model: Any, X: Any = None, y: Any = None, sample_weight: Any = None) -> Quality:
     """Return R² of the rows given, or else what the fit itself knows about its rows."""
-    name = "accuracy" if is_classifier(model) else "D²" if model.loss == "poisson" else "R²"
+    name = LOSSES[model.loss].score
     if X is not None and (y is not None or isinstance(X, Source)):
         given = "on the rows given"
         if hasattr(y, "__len__"):
@@ -87,8 +88,8 @@ def _of_the_fit(model: Any) -> Quality | None:
         value = 1 + float(model.best_score_) / variance
         return Quality("R²", value, f"by cross-validation with {folds} folds")
     if fitted.train_score is not None:
-        return Quality("D²" if model.loss == "poisson" else "R²", fitted.train_score, TRAINING)
-    if model.loss == "poisson":  # half the deviance, and the penalty
+        return Quality(LOSSES[model.loss].score, fitted.train_score, TRAINING)
+    if LOSSES[model.loss].score == "D²":  # half the deviance, and the penalty
         value = 1 - float(history[-1].loss) / float(history[0].loss)
         return Quality("D²", value, TRAINING, bound=any(model.alpha_))
     if model.loss != "squared":

@@ -5,7 +5,7 @@ from typing import Any
 
 from sklearn.base import is_classifier
 
-from quadlin.core.losses import LINKED
+from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
 
 
@@ -124,4 +124,4 @@ def prediction_name(model: Any, target: str | None = None) -> str:
 
 def predicts_through_link(model: Any) -> bool:
     """Tell whether a model is of log-odds, or of the logarithms of means, and not of targets."""
-    return bool(model.loss in LINKED)
+    return bool(LOSSES[model.loss].linked)

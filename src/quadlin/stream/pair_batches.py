@@ -7,6 +7,7 @@ import numpy as np
 from quadlin.core.arrays import Array
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive
+from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Moments, Survey, moments_of
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
@@ -46,7 +47,7 @@ def first_with_pairs(
     If all parameters fit into a matrix, the state has a regression that continues with the pairs.
     Otherwise later steps continue with M as a whole.
     """
-    if plan.options.loss == "logistic":
+    if LOSSES[plan.options.loss].linked:
         labels = LabelPairs(plan, request, rows, surveyed).fitted(constant=False)
         return _begun(labels.state, labels.options, plan)
     stage, outcome = first_stage(plan, request, rows, surveyed)

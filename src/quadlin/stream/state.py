@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quadlin.core.arrays import Array
-from quadlin.core.losses import LINKED
+from quadlin.core.losses import SOLVED
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fields.contexts import Posterior
@@ -217,7 +217,7 @@ def _check_start(state: StreamState) -> None:
 
 def _check_choices(options: Options, maker: UnitsMaker, d: int) -> None:
     rarity = maker.rarity
-    require(options.loss in ("squared", *LINKED), "the loss")
+    require(options.loss in SOLVED, "the loss")
     require(options.solver in ("auto", "moments", "paper"), "the solver")
     require(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
     require(min(options.alpha) >= 0, "the penalty")

@@ -12,6 +12,7 @@ import numpy as np
 
 from quadlin.core.arrays import Array
 from quadlin.core.chunks import Chunk
+from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.solve.choose.choice import fit_choosing
@@ -204,7 +205,7 @@ class Stream(Beginning):
         self.make_units = plan.make_units
         if self.pairs is not None:
             return first_with_pairs(rows, plan, self.pairs, surveyed)
-        fit = fit_logistic if self.options.loss == "logistic" else fit_choosing
+        fit = fit_logistic if LOSSES[self.options.loss].linked else fit_choosing
         return fit(rows, plan, surveyed=surveyed)
 
     def _shown(self, learned: FitState) -> FitState:

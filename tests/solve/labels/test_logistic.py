@@ -29,7 +29,7 @@ def problem(**options):
     parts = (options["fit_intercept"], X.dtype, "abcd", (), options["fit_linear"])
     rows = Rows.of(MemorySource(X, Y, WEIGHT, block_rows=100))
     total = rows.reduce(survey)
-    units = UnitsMaker("auto", *parts, labels=True)(total.features, total.target)
+    units = UnitsMaker("auto", *parts, loss="logistic")(total.features, total.target)
     settings = Options(rank=2, alpha=(0.7, 0.3), loss="logistic", **options)
     return Problem(rows, units, settings, np.random.default_rng(0))
 

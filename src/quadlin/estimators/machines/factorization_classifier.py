@@ -34,7 +34,7 @@ def fit_field_labels(job: Job, draws: int | None) -> Fitted | None:
     numbers = replace(
         task,
         options=replace(task.options, loss="squared"),
-        make_units=replace(task.make_units, labels=False),
+        make_units=replace(task.make_units, loss="squared"),
     )
 
     def hook(attributes: Attributes) -> bool:

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 
 from quadlin.core.arrays import is_numpy
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.losses import LINKED
+from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
@@ -195,7 +195,7 @@ def options_of(estimator: Any, d: int) -> Options:
         tol=float(estimator.tol),
         solver=estimator.solver,
         alpha=(0.0, 0.0) if is_auto(alpha) else alphas(alpha),
-        loss=estimator.loss if estimator.loss in LINKED else "squared",
+        loss=LOSSES[estimator.loss].solved,
     )
 
 
@@ -204,8 +204,8 @@ def units_maker_of(
 ) -> UnitsMaker:
     """Return how features and targets are standardised."""
     intercept, linear = bool(estimator.fit_intercept), bool(estimator.fit_linear)
-    labels, counts = estimator.loss == "logistic", estimator.loss == "poisson"
-    return UnitsMaker(estimator.squares, intercept, dtype, names, fields, linear, labels, counts)
+    loss = LOSSES[estimator.loss].solved
+    return UnitsMaker(estimator.squares, intercept, dtype, names, fields, linear, loss)
 
 
 def _fields_of(

@@ -74,7 +74,7 @@ def without_squares(rows: Rows, plan: P, surveyed: Survey) -> P:
     if maker.squares != "auto":
         return plan
     maker = replace(maker, wide=True)
-    plain = replace(maker, labels=False, counts=False)
+    plain = replace(maker, loss="squared")
     units = plain(surveyed.features, surveyed.target)
     rank = max(RANKS) if plan.automatic.rank else options.rank
     alpha = (tally.weight, tally.weight) if plan.automatic.alpha else options.alpha

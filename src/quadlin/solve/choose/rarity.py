@@ -16,9 +16,10 @@ from scipy.sparse import diags_array, issparse
 
 from quadlin.core.arrays import Array, moved, to_numpy
 from quadlin.core.chunks import Chunk
+from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Survey, Tally
 from quadlin.core.rows import Rows
-from quadlin.core.units import Units, UnitsMaker, spread_of
+from quadlin.core.units import Units, spread_of
 from quadlin.solve.lowrank.linear_model import EXACT
 from quadlin.solve.lowrank.observations import NO_WEIGHT, content_keys
 from quadlin.solve.lowrank.sample import sample_of, stacked
@@ -49,13 +50,14 @@ def with_rarity(rows: Rows, plan: P, surveyed: Survey) -> P:
     if n_rows < FEWEST or not _may_differ(plan, surveyed):
         return replace(plan, make_units=usual)
     makers = [usual, *(replace(usual, rarity=p) for p in POWERS)]
-    plain = [replace(maker, labels=False, counts=False) for maker in makers]
+    plain = [replace(maker, loss="squared") for maker in makers]
     units = [make(surveyed.features, surveyed.target) for make in plain]
     chunks = _sampled(rows, units[0], surveyed.tally).collect(Chunk.counting)
     X, weight = stacked(tuple(c.X for c in chunks)), np.concatenate([c.weights for c in chunks])
-    Y = _targets(np.concatenate([to_numpy(c.y) for c in chunks]).astype(np.float64), usual)
+    y = np.concatenate([to_numpy(c.y) for c in chunks]).astype(np.float64)
+    Y = LOSSES[usual.loss].regressed(y)
     weight = surveyed.tally.share * weight
-    share = 1 - 1 / Y.shape[1] if usual.labels else 1.0  # of K classes, K − 1 say all
+    share = 1 - 1 / Y.shape[1] if Y.shape[1] > 1 else 1.0  # of K classes, K − 1 say all
     evidence = [share * log_evidence(X, Y, weight, each) for each in units]
     best = 0
     for number in range(1, len(makers)) if len(Y) >= FEWEST else ():
@@ -75,13 +77,6 @@ def _sampled(rows: Rows, units: Units, tally: Tally) -> Rows:
     counting = np.sort(keys[keys < NO_WEIGHT])
     drawn = keys <= counting[min(SAMPLE_ROWS, len(counting)) - 1]
     return rows.reweighted(moved(drawn.astype(float), units.scale))
-
-
-def _targets(y: np.ndarray, maker: UnitsMaker) -> np.ndarray:
-    """Return what is regressed (n, m): targets, logarithms of counts, or membership of classes."""
-    if maker.labels:
-        return np.asarray(y[:, None] == np.unique(y), np.float64)
-    return (np.log1p(y / max(y.mean(), 1e-300)) if maker.counts else y)[:, None]
 
 
 def _may_differ(plan: Plan, surveyed: Survey) -> bool:

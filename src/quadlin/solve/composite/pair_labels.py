@@ -210,7 +210,7 @@ def stage_about(
     squared = replace(
         plan,
         automatic=automatic,
-        make_units=replace(plan.make_units, labels=False),
+        make_units=replace(plan.make_units, loss="squared"),
         options=replace(plan.options, loss="squared", rank=rank),
     )
     prior = ProductPrior(not plan.automatic.alpha, PRIOR, noise=1.0)

@@ -18,7 +18,7 @@ import numpy as np
 from quadlin.core.arrays import to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.losses import mean_of
+from quadlin.core.losses import LOSSES
 from quadlin.core.model import Model, predict
 from quadlin.core.units import Units
 from quadlin.solve.choose.candidates import LIKELY, WORTH, Candidate, surely_less
@@ -45,7 +45,7 @@ class CountSearch(LogisticSearch):
         model = self.refitted(candidate, candidate.alpha)
         linear, _ = self.linear(candidate.rank, model)
         determined = linear.at(np.log(linear.of_groups(candidate.alpha))).determined
-        total = float(np.sum(self.rows.collect(_pearson, model, self.units)))
+        total = float(np.sum(self.rows.collect(_pearson, model, self.units, self.fit_of.loss)))
         n = float(self.repeated.times.sum())  # with repetitions
         freedom = max(n - float(np.sum(determined)), LEAST_FREEDOM * n)
         return max(total / freedom, LEAST_DISPERSION)
@@ -88,8 +88,9 @@ class CountSearch(LogisticSearch):
         return surely_less(self.left_out_squares(other), self.left_out_squares(best), LIKELY)
 
 
-def _pearson(chunk: Chunk, model: Model, units: Units) -> float:
+def _pearson(chunk: Chunk, model: Model, units: Units, loss: str) -> float:
     """Return Pearson's statistic of one chunk."""
     f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
-    y, mean = to_numpy(chunk.y).astype(np.float64), mean_of("poisson", f)
-    return float(np.sum(chunk.weights * (y - mean) ** 2 / np.maximum(mean, 1e-300)))
+    y, mean = to_numpy(chunk.y).astype(np.float64), LOSSES[loss].mean(f)
+    variance = np.maximum(LOSSES[loss].variance(mean), 1e-300)
+    return float(np.sum(chunk.weights * (y - mean) ** 2 / variance))

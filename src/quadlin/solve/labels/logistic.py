@@ -22,6 +22,7 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.losses import (
     FLATTEST,
+    LOSSES,
     curvature,
     log_likelihood,
     mean_of,
@@ -122,8 +123,9 @@ class Working:
 
 def _working(chunk: Chunk, model: Model | None, units: Units, loss: str) -> tuple[np.ndarray, ...]:
     y = to_numpy(chunk.y).astype(np.float64)
-    if model is None:  # of counts
-        f = np.log((y + np.exp(units.target.centre)) / 2)
+    if model is None:
+        of = LOSSES[loss]
+        f = of.link((y + of.mean(np.asarray(units.target.centre))) / 2)
     else:
         f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
     omega = chunk.weights
@@ -141,7 +143,7 @@ class LogisticFit:
     make_units: UnitsMaker
     surveyed: Survey
     seed: int
-    loss: str = "logistic"  # or "poisson"
+    loss: str = "logistic"
     white: Whitener | None = None
     white_ridge: float = 0.0  # the ridge that the whitener was made for
 
@@ -163,7 +165,7 @@ class LogisticFit:
 
     def working(self, model: Model | None, options: Options) -> Working:
         """Linearise around a model; None means a start."""
-        if model is None and self.loss == "logistic":
+        if model is None and LOSSES[self.loss].near_constant:
             model = constant_model(self.units, options.rank, self.units.target.centre)
         return Working.about(model, self.rows, self.units, options.fit_intercept, self.loss)
 
@@ -173,9 +175,9 @@ class LogisticFit:
         The targets are labels as numbers, or the working targets around means halfway between the
         counts and their mean.
         """
-        if self.loss == "poisson":
+        if not LOSSES[self.loss].near_constant:
             rows, surveyed, unit = self.working(None, options).rows, None, 1.0
-            make_units = replace(self.make_units, counts=False)
+            make_units = replace(self.make_units, loss="squared")
         else:
             rows, surveyed, unit = self.rows, self.surveyed, self.unit
             make_units = Linearised(**vars(self.make_units))
@@ -195,7 +197,7 @@ class LogisticFit:
 
     def as_log_odds(self, state: FitState) -> Model:
         """Return a least-squares fit of the start as log-odds, to first order."""
-        if self.loss == "poisson":
+        if not LOSSES[self.loss].near_constant:
             return in_units(state.model, state.units, self.units)
         model, root = state.model, sqrt(self.unit)
         c = self.units.target.centre + model.c / root

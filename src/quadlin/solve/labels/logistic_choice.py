@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from quadlin.core.losses import LOSSES
 from quadlin.core.model import Model, constant_model, with_rank
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
@@ -53,7 +54,7 @@ def fit_logistic(
     surveyed = rows.reduce(survey) if surveyed is None else surveyed
     units = plan.make_units(surveyed.features, surveyed.target)
     options, automatic = plan.options, plan.automatic
-    if options.loss == "poisson" and units.target.power:
+    if LOSSES[options.loss].dispersed and units.target.power:
         units = replace(units, target=with_deviance(rows, units, options, plan.seed))
     fit = LogisticFit(rows, units, plan.make_units, surveyed, plan.seed, options.loss)
     if not units.target.power:  # one label only
@@ -89,7 +90,7 @@ def chosen(
     if automatic.alpha and fits(units, options, given):
         if not begun:
             n_rows = fit.surveyed.tally.counting
-            kind = CountSearch if fit.loss == "poisson" else LabelSearch
+            kind = CountSearch if LOSSES[fit.loss].dispersed else LabelSearch
             begun.append(kind.of(fit, options, n_rows))
         search = begun[0]
         best, spread = by_evidence(search, given)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf, sqrt
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.losses import curvature
+from quadlin.core.losses import LOSSES, curvature
 from quadlin.core.model import Model, in_dtype
 from quadlin.core.sums import Sums
 from quadlin.core.units import Units
@@ -130,7 +130,7 @@ class GaussNewton:
 
     def separates(self, p: Point) -> bool:
         """Return whether log-odds would grow forever, because there is no penalty to limit them."""
-        if self.options.loss != "logistic" or any(self.coordinates.penalties):
+        if not LOSSES[self.options.loss].separable or any(self.coordinates.penalties):
             return False
         return p.objective <= SEPARATED * self.units.target.power
 

@@ -105,7 +105,7 @@ class Options:
     solver: str = "auto"  # or "moments", or "paper", whose steps have their full length
     whiten: bool = True  # whether correlated features are decorrelated
     alpha: tuple[float, float] = (0.0, 0.0)  # ridge on w and on M
-    loss: str = "squared"  # or "logistic", of labels 0 and 1, or "poisson", of counts
+    loss: str = "squared"  # a name in `LOSSES`
 
     def dof(self, d: int, rank: int) -> int:
         """Return the number of parameters of a model of some rank of d features."""
