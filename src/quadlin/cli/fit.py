@@ -38,7 +38,7 @@ from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
 from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.estimators.rows.parameters import check_options
+from quadlin.estimators.rows.checks import check_options
 from quadlin.explain.diagnosis import listed
 from quadlin.explain.tables import eigenvalues_name, found_pairs, rank_of
 from quadlin.files.model_file import save

@@ -24,7 +24,7 @@ from quadlin.cli.options import (
 )
 from quadlin.cli.predict import check_output
 from quadlin.cli.rows import load_model, open_rows, open_rows_for, stored_rows, watched
-from quadlin.estimators.labels.logistic_model import LogisticModel
+from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.explain.page import describe, model_page, pictures_of
 from quadlin.explain.pairs import find_pairs
 from quadlin.explain.tables import product_name
@@ -118,11 +118,11 @@ def _effects(effects: dict[str, Any]) -> list[str]:
 def one_of(model: Any, label: str | None) -> Any:
     """Return the model of a class; one must be named where there are more than two."""
     if label is None:
-        if isinstance(model, LogisticModel) and len(model.classes_) > 2:
+        if isinstance(model, SecondOrderClassifier) and len(model.classes_) > 2:
             labels = ", ".join(map(str, model.classes_))
             raise UsageError(f"There is one model per class: name one of {labels} with --label.")
         return model
-    if not isinstance(model, LogisticModel):
+    if not isinstance(model, SecondOrderClassifier):
         raise UsageError("--label is for classifiers, and this model predicts numbers.")
     names = {str(each): each for each in model.classes_.tolist()}
     if label not in names:

@@ -36,9 +36,8 @@ from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Moments
 from quadlin.data import Source, SourceError
 from quadlin.data.files import find, format_of
-from quadlin.estimators.labels.logistic_model import LogisticModel
-from quadlin.estimators.regression.scores import NO_WEIGHT
-from quadlin.estimators.regression.scores import interval as interval_of
+from quadlin.estimators.labels.classifier import SecondOrderClassifier
+from quadlin.estimators.rows.columns import NO_WEIGHT
 from quadlin.files.atomic import atomic_write
 
 SUFFIXES = (".parquet", ".pq", ".csv", ".npy")
@@ -92,7 +91,7 @@ def predict(
     """
     fitted = load_model(model)
     output, to_stdout = check_rows_output(output, "predictions", SUFFIXES, answer, model, data)
-    classes = isinstance(fitted, LogisticModel)
+    classes = isinstance(fitted, SecondOrderClassifier)
     if interval is not None and not 0 < interval < 1:
         raise UsageError(f"--interval {interval:g} must lie between 0 and 1, such as 0.95.")
     if (std or interval) and classes:
@@ -133,7 +132,7 @@ def _numbers(
     for chunk, y, deviation in model.predict_chunks(rows, return_std=std or level is not None):
         parts = [y, deviation] if std else [y]
         if level is not None:
-            parts += interval_of(model.fitted_, y, deviation, level)
+            parts += model.fitted_.interval(y, deviation, level)
         block = np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
         yield block, chunk.kept_columns
 
@@ -180,7 +179,7 @@ def evaluate(
     if LOSSES[fitted.loss].score == "D²":  # D² needs another pass
         data = stored_rows(data, read)
     source = open_rows_for(fitted, data, read, answer, need_target=True)
-    if isinstance(fitted, LogisticModel):
+    if isinstance(fitted, SecondOrderClassifier):
         with watched(source, "evaluating", answer.silent) as rows:
             content = scores(fitted, rows)
         content |= {"weight": source.weight, **row_counts(source)}
@@ -231,7 +230,7 @@ def _scores(model: Any, source: Any, with_std: bool) -> dict[str, Any]:
         absolute += float(weight @ error)
         constant += float(weight @ (y - mean) ** 2)
         if std is not None:
-            low, high = interval_of(model.fitted_, f, std, 0.95)
+            low, high = model.fitted_.interval(f, std, 0.95)
             inside += float(weight @ ((low <= y) & (y <= high)))
         moments = Moments.of(y[:, None], weight)
         target = moments if target is None else target + moments
@@ -251,12 +250,14 @@ def _scores(model: Any, source: Any, with_std: bool) -> dict[str, Any]:
     }
 
 
-def columns_of(model: LogisticModel) -> list[str]:
+def columns_of(model: SecondOrderClassifier) -> list[str]:
     """Return the names of the columns of probabilities."""
     return [f"probability={label}" for label in model.classes_]
 
 
-def predicted(model: LogisticModel, rows: Source, named: bool) -> Iterator[tuple[np.ndarray, Any]]:
+def predicted(
+    model: SecondOrderClassifier, rows: Source, named: bool
+) -> Iterator[tuple[np.ndarray, Any]]:
     """Yield probabilities chunk by chunk, and beside them what was kept and the labels."""
     for chunk, P, labels in model.predict_chunks(rows):
         beside = chunk.kept_columns
@@ -275,7 +276,7 @@ def with_labels(kept: Any, labels: np.ndarray) -> Any:
     return kept.append_column(LABEL, column)
 
 
-def scores(model: LogisticModel, rows: Source) -> dict[str, Any]:
+def scores(model: SecondOrderClassifier, rows: Source) -> dict[str, Any]:
     """Return AUC (of two classes), log-loss and accuracy; 16 bytes per row are kept for the AUC."""
     values, codes, weights = [], [], []
     right = 0.0
@@ -302,7 +303,7 @@ def scores(model: LogisticModel, rows: Source) -> dict[str, Any]:
     }
 
 
-def class_shares(model: LogisticModel) -> np.ndarray:
+def class_shares(model: SecondOrderClassifier) -> np.ndarray:
     """Return the shares of the classes among the fitted rows, none of them 0."""
     parts = getattr(model.fitted_, "parts", (model.fitted_,))
     shares = np.array([float(part.state.target.mean[0]) for part in parts])
@@ -312,7 +313,7 @@ def class_shares(model: LogisticModel) -> np.ndarray:
     return np.asarray(shares / shares.sum())
 
 
-def _codes(y: np.ndarray, rows: Source, model: LogisticModel) -> np.ndarray:
+def _codes(y: np.ndarray, rows: Source, model: SecondOrderClassifier) -> np.ndarray:
     """Return the numbers of the classes of targets, which are labels or positions of them."""
     if rows.labels is not None:
         return y.astype(np.int64)  # the source was opened with the labels of the model

@@ -15,6 +15,7 @@ compare its name.
 """
 
 from math import exp, log, log1p
+from typing import Any
 
 import numpy as np
 from scipy.special import xlogy
@@ -180,7 +181,7 @@ class Poisson(Loss):
 
     def regressed(self, y: np.ndarray) -> np.ndarray:
         """Return logarithms of counts, of which one more mean is taken."""
-        return np.log1p(y / max(y.mean(), 1e-300))[:, None]
+        return np.asarray(np.log1p(y / max(y.mean(), 1e-300))[:, None])
 
     def curvature(self, f: Array) -> Array:
         """Return eᶠ."""
@@ -223,6 +224,11 @@ class Poisson(Loss):
 LOSSES: dict[str, Loss] = {each.name: each for each in (Loss(), Huber(), Logistic(), Poisson())}
 OF_REGRESSORS = tuple(name for name, each in LOSSES.items() if each.kind != "labels")
 SOLVED = tuple({each.solved: None for each in LOSSES.values()})
+
+
+def loss_named(name: Any) -> Loss:
+    """Return the loss of a name; of squared errors, as long as a wrong name was not refused."""
+    return LOSSES.get(name, LOSSES["squared"]) if isinstance(name, str) else LOSSES["squared"]
 
 
 def value_and_slope(loss: str, f: Array, y: Array) -> tuple[Array, Array]:

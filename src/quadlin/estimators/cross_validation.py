@@ -9,23 +9,24 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, check_cv
 
 from quadlin.core.arrays import to_numpy
+from quadlin.core.losses import LOSSES
 from quadlin.data import Source, is_dask
 from quadlin.data.names import Categories, Name
-from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.regression.base import SecondOrderModel
+from quadlin.estimators.regression.regressor import Regressing, SecondOrderRegressor
 from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.columns import checked
-from quadlin.estimators.rows.parameters import alphas as penalties
-from quadlin.estimators.rows.parameters import check_options, is_auto, is_whole
+from quadlin.estimators.rows.checks import alphas as penalties
+from quadlin.estimators.rows.checks import check_options, is_auto, is_whole
+from quadlin.estimators.rows.columns import RowsLike, Vector, checked
 from quadlin.solve.lowrank.design import Alpha
 
 SEARCH_PARAMS = "ranks", "alphas", "cv", "scoring"  # that the estimator itself lacks
 RANKS = 0, 1, 2, 3, 4, 6, 8
 MOST_FEATURES = 53  # with which all products together are tried as well
 EXACT = 1e-9  # of the variance of y: mean squared errors below are rounding
-SCORINGS = {"poisson": "neg_mean_poisson_deviance"}  # of losses that are not squared errors
 
 
-class SecondOrderRegressorCV(SecondOrderRegressor):
+class SecondOrderRegressorCV(Regressing, SecondOrderModel):
     r"""Second order linear model with rank and penalties chosen by cross-validation.
 
     A grid search (:class:`sklearn.model_selection.GridSearchCV`) over the `rank` and `alpha` of
@@ -76,9 +77,6 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
     True
     """
 
-    rank, alpha, warm_start, max_memory = "auto", "auto", False, "auto"  # not parameters
-    solver = "auto"
-
     def __init__(
         self,
         ranks: Sequence[int] | None = None,
@@ -114,19 +112,9 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         self.tol = tol
         self.random_state = random_state
 
-    @property
-    def set_callbacks(self) -> Any:
-        """Raise: there is no single fit to watch."""
-        raise AttributeError(
-            "SecondOrderRegressorCV does not support callbacks: see cv_results_ after the fit."
-        )
-
-    @property
-    def partial_fit(self) -> Any:
-        """Raise: rows that are gone cannot be held out."""
-        raise AttributeError("SecondOrderRegressorCV has no partial_fit. Use SecondOrderRegressor.")
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:
+    def fit(
+        self, X: RowsLike, y: Vector = None, sample_weight: Vector = None, *, groups: Vector = None
+    ) -> Self:
         """Choose the rank and the penalties, then fit to all rows.
 
         Parameters
@@ -162,7 +150,7 @@ class SecondOrderRegressorCV(SecondOrderRegressor):
         folds = list(check_cv(cv).split(chunk.X, chunk.y, groups))
         if any(len(part) == 0 for fold in folds for part in fold):
             raise ValueError("A fold of `cv` has no training rows or no test rows.")
-        scoring = self.scoring or SCORINGS.get(self.loss, "neg_mean_squared_error")
+        scoring = self.scoring or LOSSES[self.loss].scorer
         floor = -EXACT * float(np.var(to_numpy(chunk.y))) if self.scoring is None else np.inf
 
         def best(results: dict[str, Any]) -> int:

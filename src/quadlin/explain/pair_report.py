@@ -1,7 +1,7 @@
 """The report of a search for pairs: the pairs with their tests, and the path to them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,8 @@ from quadlin.core.messages import printable
 from quadlin.core.units import Units
 from quadlin.explain.tables import frame_of, p_value
 from quadlin.solve.choose.residual_spectrum import spectrum_beside
+from quadlin.solve.composite.fitting import TableFit
+from quadlin.solve.composite.pair_stage import PairOutcome
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.pairs.pair_fit import LEAST_FREEDOM, PairFit, RobustErrors
 from quadlin.solve.pairs.pair_search import PairSearch
@@ -307,6 +309,32 @@ def empty_report(n_features: int, n_candidates: int, n_rows: int, r2: float) -> 
     """Return the report of a search that took no pair; `r2` is that of the model without pairs."""
     path = [PathStep(0, 0.0, r2)]
     return PairReport([], [], path, False, n_rows, n_features, n_candidates, False, None)
+
+
+def report_of_fit(names: Sequence[str], fit: TableFit) -> PairReport | None:
+    """Return what a search in a fit says, with its pairs as they were fitted last; None if none."""
+    report = None if fit.searched is None else _report_of_outcome(names, fit.searched)
+    if report is None:
+        return None
+    if fit.deviances:
+        path = [s._replace(r2=d2) for s, d2 in zip(report.path, fit.deviances, strict=True)]
+        report = replace(report, path=path, measure=DEVIANCE)
+    last = None
+    if fit.last is not None and fit.last is not fit.searched:
+        last = _report_of_outcome(names, fit.last)
+    if last is None:
+        return report
+    pairs = [p._replace(share=p.share * fit.factor) for p in last.pairs]
+    return replace(report, pairs=pairs, blocks=last.blocks)
+
+
+def _report_of_outcome(names: Sequence[str], outcome: PairOutcome) -> PairReport | None:
+    searched, joint = outcome.searched, outcome.joint
+    if searched is None:
+        return None
+    if joint is None:
+        return empty_report(len(names), searched.candidates, searched.n_rows, searched.path[0][1])
+    return report_of(names, joint.search, joint.fit, searched.n_rows, low_rank=False)
 
 
 def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairReport | None:

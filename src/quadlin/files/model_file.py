@@ -13,20 +13,20 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import to_numpy
+from quadlin.core.losses import loss_named
 from quadlin.core.messages import warn
 from quadlin.core.version import __version__
 from quadlin.data.csv_text import Dialect
 from quadlin.data.encoder import TableEncoder
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV, shared_params
 from quadlin.estimators.labels.classifier import SecondOrderClassifier
-from quadlin.estimators.labels.fitted_classes import COUPLINGS, FittedClasses
-from quadlin.estimators.labels.logistic_model import LogisticModel
+from quadlin.estimators.labels.fitted_classes import FittedClasses
 from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
 from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.rows.checks import check_options
 from quadlin.estimators.rows.columns import Columns
-from quadlin.estimators.rows.parameters import check_options
 from quadlin.estimators.signals.phase import PhaseRetriever, search_effort
 from quadlin.estimators.signals.sensing import MatrixSensing
 from quadlin.explain.pair_report import PairReport
@@ -35,6 +35,7 @@ from quadlin.files.tensors import DAMAGED, JSON, FileFormatError, read_tensors, 
 from quadlin.solve.fields.draws import Draws
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.labels.class_probabilities import COUPLINGS
 from quadlin.solve.lowrank.types import Record, Status
 from quadlin.stream.restore import state_of, stream_of
 from quadlin.stream.state import InvalidContentError, StreamState, require
@@ -283,7 +284,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     else:
         for i, part in enumerate(parts_of(estimator)):
             flatten(FitRecord.of(part), str(i) if i else "", header, arrays)
-    if isinstance(estimator, LogisticModel):
+    if isinstance(estimator, SecondOrderClassifier):
         header["classes"] = packed(estimator.classes_)
         header["coupling"] = getattr(estimator.fitted_, "coupling", 0.0)
         header["n_joint"] = len(getattr(estimator.fitted_, "joint", ()))
@@ -367,7 +368,7 @@ def _estimator(arrays: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
     _set_params(estimator, reader.read(AnyJSON, "params"))
     if isinstance(estimator, SIGNALS):
         reader.read(SignalRecord).restore(estimator)
-    elif isinstance(estimator, LogisticModel):
+    elif isinstance(estimator, SecondOrderClassifier):
         classes, coupling = _classes(reader), reader.read(float, "coupling")
         count, n_joint = 1 if len(classes) == 2 else len(classes), reader.read(int, "n_joint")
         require(n_joint in (0, count) and coupling in COUPLINGS, "how classes are combined")
@@ -376,7 +377,7 @@ def _estimator(arrays: dict[str, np.ndarray], header: dict[str, JSON]) -> Any:
         fits, joint = tuple(parts[:count]), tuple(parts[count:])
         estimator.adopt(FittedClasses(classes, fits, coupling, joint))
     else:
-        loss = "squared" if estimator.loss == "huber" else estimator.loss
+        loss = loss_named(estimator.loss).solved
         estimator.adopt(_fit(reader, "", loss))
         if isinstance(estimator, SecondOrderRegressorCV):
             scores = unpacked(reader.read(AnyJSON, "scores"))

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import to_numpy
 from quadlin.core.version import __version__
 from quadlin.data.encoder import TableEncoder
-from quadlin.estimators.labels.logistic_model import LogisticModel
+from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.files.atomic import atomic_write
 from quadlin.files.model_file import parts_of
 from quadlin.solve.fits.fit_state import FitState
@@ -103,16 +103,14 @@ def to_onnx(
     rows = _Inputs(numbers, places, codes, limits)
     joint = getattr(estimator.fitted_, "joint", ())
     columns = [_predicted(graph, rows, part.state) for part in joint or parts]
-    if isinstance(estimator, LogisticModel):
+    if isinstance(estimator, SecondOrderClassifier):
         coupling = 1.0 if joint else getattr(estimator.fitted_, "coupling", 0.0)
         _classified(graph, columns, estimator.classes_, precision, coupling)
     else:
         y = columns[0]
-        if fitted.options.loss == "poisson":
-            if clips:
-                y = graph.node("Min", y, graph.constant(np.array(fitted.largest_log_mean)))
-            y = graph.node("Max", y, graph.constant(np.array(fitted.smallest_log_mean)))
-            y = graph.node("Exp", y)
+        if fitted.loss.linked:  # the logarithms of means, none of which is zero
+            least = np.log(float(np.finfo(precision).smallest_normal))
+            y = graph.node("Exp", graph.node("Max", y, graph.constant(np.array(least))))
         y = graph.cast(graph.cast(y, precision), kind, "y")
         graph.output(y, kind)
     model = graph.model()

@@ -1,4 +1,4 @@
-"""Classifiers: log-odds of each class against the rest, and joint fits of several classes.
+"""Classifiers: log-odds of each class against the rest, and probabilities of several classes.
 
 Imports `regression` and `rows`.
 Gives users `SecondOrderClassifier`.

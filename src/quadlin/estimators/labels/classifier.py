@@ -1,13 +1,607 @@
-"""The classifier: its parameters, attributes and cost; what it does is in `logistic_model`."""
+"""Classifiers: labels in, log-odds learned for each class against the rest, probabilities out."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self, overload
 
+import numpy as np
+from sklearn.base import ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from quadlin.core.arrays import Array, moved, namespace, to_numpy, unflagged
+from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.messages import each_warning_once
+from quadlin.core.moments import Moments, Survey, Tally, survey
+from quadlin.core.rows import Rows
+from quadlin.data import Source, is_dask
+from quadlin.data.dask_rows import lazily
 from quadlin.data.names import Categories, Name
-from quadlin.estimators.labels.logistic_model import LogisticModel
+from quadlin.estimators.labels.classes import (
+    LabelledRows,
+    class_names,
+    class_totals,
+    class_weights,
+    codes_of,
+    fitted_classes,
+    labels_in,
+    sorted_classes,
+)
+from quadlin.estimators.labels.fitted_classes import FittedClasses
+from quadlin.estimators.regression.base import SecondOrderModel
+from quadlin.estimators.regression.fitted import Fitted, Job, in_model_dtype, require_law
+from quadlin.estimators.regression.learning import Learning, all_zero
+from quadlin.estimators.regression.tasks import FitResult, seed_of, task_of
+from quadlin.estimators.rows.checks import check_label_weights, check_options
+from quadlin.estimators.rows.columns import (
+    NO_WEIGHT,
+    Columns,
+    RowsLike,
+    Vector,
+    source_to_score,
+)
+from quadlin.solve.choose.rarity import with_rarity
+from quadlin.solve.composite.joint_classes import ClassRows, joint_or_apart
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.labels.logistic import LogisticFit
+from quadlin.solve.lowrank.types import FIXED, Status
+from quadlin.stream.stream import Stream
 
 
-class SecondOrderClassifier(LogisticModel):
+class Classifying(ClassifierMixin, Learning):
+    """A mixin of estimators that learn and predict labels."""
+
+    classes_: np.ndarray
+    class_weight: Any
+    loss = "logistic"  # no parameter
+
+    @overload
+    def decision_function(self, X: RowsLike, return_std: Literal[False] = False) -> np.ndarray: ...
+
+    @overload
+    def decision_function(
+        self, X: RowsLike, return_std: Literal[True]
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def decision_function(self, X: RowsLike, return_std: bool = False) -> Any:
+        """Return the log-odds of `classes_[1]`, or of each class against all others.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows.
+        return_std : bool, default=False
+            Whether to also return the standard errors of the log-odds: ±1.96 standard errors,
+            turned into probabilities, are a 95% interval. What missing values and levels that fit
+            did not see could change is included. Needs ``uncertainty=True``. For more than two
+            classes they are those of the one-vs-rest models.
+
+        Returns
+        -------
+        array (n_samples,), or (n_samples, n_classes) for more than two classes; or a pair of them
+        """
+        fitted = self._classes_fitted()
+        if not return_std:
+            return self._of_log_odds(X, "decision_function", lambda f: f, len(fitted.parts))
+        for part in fitted.parts:
+            require_law(part, self)
+        f, errors = [], []
+        for chunk, inside in self._chunks(X, "decision_function"):
+            f.append(fitted.log_odds(inside))
+            errors.append(fitted.log_odds_error(inside, chunk.absent))
+        xp = namespace(*f)
+        return xp.concat(f), xp.concat(errors)
+
+    @overload
+    def predict_proba(self, X: RowsLike, return_std: Literal[False] = False) -> np.ndarray: ...
+
+    @overload
+    def predict_proba(
+        self, X: RowsLike, return_std: Literal[True]
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def predict_proba(self, X: RowsLike, return_std: bool = False) -> Any:
+        """Return the probability of each class, in the order of `classes_`.
+
+        For more than two classes they come from jointly fitted scores, or from the log-odds of each
+        class against all others, if these predict better.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows.
+        return_std : bool, default=False
+            Whether to also return the standard errors of the probabilities, p(1 − p) times those of
+            the log-odds. An interval near 0 or 1 should rather come from `decision_function`.
+
+        Returns
+        -------
+        array (n_samples, n_classes), or a pair of them
+        """
+        fitted = self._classes_fitted()
+        if return_std:
+            f, error = self.decision_function(X, return_std=True)
+            p = fitted.probabilities(f)
+            return p, p * (1 - p) * (error if error.ndim == 2 else error[:, None])
+        return self._of_log_odds(X, "predict_proba", fitted.probabilities, len(fitted.classes))
+
+    def predict_log_proba(self, X: RowsLike) -> np.ndarray:
+        """Return the logarithms of `predict_proba`, which do not underflow for two classes.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        array (n_samples, n_classes)
+        """
+        fitted, method = self._classes_fitted(), "predict_log_proba"
+        return self._of_log_odds(X, method, fitted.log_probabilities, len(fitted.classes))
+
+    def predict(self, X: RowsLike) -> np.ndarray:
+        """Return the most probable label of each row.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        array (n_samples,)
+        """
+        fitted = self._classes_fitted()
+        return self._of_log_odds(X, "predict", fitted.labels, 1, fitted.classes.dtype)
+
+    def predict_chunks(self, source: RowsLike) -> Iterator[tuple[Chunk, Array, Array]]:
+        """Predict the rows of a source chunk by chunk: memory does not grow with their number.
+
+        Parameters
+        ----------
+        source : Source
+            Rows, opened with ``encoder=model.encoder_``.
+
+        Yields
+        ------
+        chunk, probabilities, labels
+            The rows as numbers, an array (n, n_classes) and an array (n,).
+        """
+        fitted = self._classes_fitted()
+        for chunk, inside in self._chunks(source, "predict"):
+            f = fitted.log_odds(inside)
+            yield chunk, fitted.probabilities(f), fitted.labels(f)
+
+    def score(self, X: RowsLike, y: Vector = None, sample_weight: Vector = None) -> float:
+        """Return the accuracy, the share of labels that are predicted.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Source (n_samples, n_features)
+            Rows. A Source that was opened with its target needs no y.
+        y : array (n_samples,)
+            Labels.
+        sample_weight : array (n_samples,) or None
+            Weights; a Source has its own.
+
+        Returns
+        -------
+        float
+        """
+        source = source_to_score(self, X, y, sample_weight, "labels")
+        label = getattr(self, "label_", None)  # of one against the rest
+        if source is not None:
+            return accuracy_of(self.predict_chunks(source), source.labels, label)
+        if label is not None and np.asarray(y).dtype.kind in "OUT":
+            y = np.asarray(y) == label
+        return float(super().score(X, y, sample_weight))
+
+    def diagnose(self, X: Any = None, y: Any = None) -> str:
+        """Describe the fit, and suggest what to change.
+
+        Parameters
+        ----------
+        X, y : rows and labels, or None
+            Ignored: a regressor's diagnosis of rows is about squared errors.
+
+        Returns
+        -------
+        str
+            Lines on status, features, correlation, rows, and rank.
+        """
+        self._require_one_model()
+        text: str = super().diagnose()
+        return text
+
+    def one_vs_rest(self, label: Any) -> Self:
+        """Return the classifier of one class against all others, if there are more than two.
+
+        Parameters
+        ----------
+        label : one of `classes_`
+
+        Returns
+        -------
+        classifier
+            Of the same type, for the classes False and True, with `coef_`, `interactions_`,
+            `summary` and all other attributes of a classifier for two classes. `label_` is the
+            class, and `score` takes False and True, or all classes as text.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from quadlin import SecondOrderClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = SecondOrderClassifier(0, alpha=1.0, pairs=None).fit(X, y)
+        >>> model.one_vs_rest(2).coef_.shape
+        (4,)
+        """
+        fitted = self._classes_fitted()
+        labels = fitted.classes.tolist()
+        if label not in labels:
+            raise ValueError(f"{label!r} is not a class; there are {labels}.")
+        if len(labels) == 2:
+            raise ValueError(
+                f"With two classes, the classifier itself has the log-odds, those of {labels[1]!r}."
+            )
+        one: Self = clone(self)
+        part = fitted.parts[labels.index(label)]
+        one.adopt(FittedClasses(np.asarray([False, True]), (part,), label=label))
+        return one
+
+    @property
+    def status_(self) -> Status:
+        """Return how the fit ended; of several fits, that of the first that did not converge."""
+        return self._classes_fitted().status
+
+    @property
+    def n_passes_(self) -> int:
+        """Return the number of passes of `fit` over the rows, for all classes together."""
+        return self._classes_fitted().passes
+
+    @unflagged
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Any = None,
+    ) -> Self:
+        """Learn from rows that are seen once: O(kd) memory per class, one step per batch.
+
+        The first batch, of at least two rows per parameter, is fitted as by `fit`; each later
+        batch is one step, and the model is the mean of where they lead. With
+        ``max_memory="minimal"`` no row is kept, not even of a first batch.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Source (n_samples, n_features)
+            Rows.
+        y : array (n_samples,)
+            Labels.
+        classes : array (n_classes,)
+            All labels that will come; needed in the first call only.
+        sample_weight : array (n_samples,) or None
+            A weight of 2 is the same as the row given twice. Divide relative weights by their mean,
+            which only `fit` can do by itself.
+        checkpoint : None
+            Streams of labels have none: save the classifier instead.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderClassifier
+        >>> X = np.random.default_rng(0).standard_normal((1000, 2))
+        >>> y = np.where(X[:, 0] * X[:, 1] > 0, "yes", "no")
+        >>> model = SecondOrderClassifier(2, alpha=1.0, random_state=0)
+        >>> for start in range(0, 1000, 250):
+        ...     batch = slice(start, start + 250)
+        ...     model = model.partial_fit(X[batch], y[batch], classes=["no", "yes"])
+        >>> model.score(X, y) > 0.9
+        True
+        """
+        fitted = self._classes_fitted() if self.__sklearn_is_fitted__() else None
+        self._check_stream(None if fitted is None else fitted.parts[0])
+        check_options(self)
+        if checkpoint is not None:
+            raise ValueError(
+                "partial_fit of a classifier has no checkpoint: save the classifier from time to "
+                "time, and continue from the saved one."
+            )
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                'class_weight="balanced" needs to see all rows first. Use `fit`, or give '
+                "partial_fit a dict of weights."
+            )
+        if fitted is not None:
+            self._refuse_changes(fitted.parts[0])
+            fitted, X = self._with_levels(fitted, X)
+        classes = _all_classes(classes, None if fitted is None else fitted.classes)
+        columns = None if fitted is None else fitted.columns
+        weightless = sample_weight is not None and all_zero(sample_weight)
+        source, columns = self._opened(
+            X, y, None if weightless else sample_weight, columns, classes=classes
+        )
+        if weightless:
+            return self
+        if fitted is None:
+            task = task_of(self, None, source, columns, seed_of(self))
+            fields = tuple(task.make_units.fields)
+            streams = [self._begun(task, source) for _ in fitted_classes(len(classes))]
+        else:
+            fields = fitted.parts[0].fields
+            streams = [part.stream for part in fitted.parts]
+        streams = self._fed(streams, source, classes)
+        if not streams[0].n_rows:
+            raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
+        parts = tuple(Fitted(stream, columns, fields).ready() for stream in streams)
+        coupling = 0.0 if fitted is None else fitted.coupling
+        self.adopt(FittedClasses(classes, parts, coupling))  # scores of a joint fit do not go on
+        return self
+
+    def _fed(
+        self, streams: list[Stream], source: MemorySource | Source, classes: np.ndarray
+    ) -> list[Stream]:
+        """Return the streams after some rows: 1 for the class of a stream, 0 for all others."""
+        factors = class_weights(self.class_weight, classes, np.ones(len(classes)))
+        caller, names = f"{type(self).__name__}.partial_fit", class_names(source)
+        for chunk in [source.all] if isinstance(source, LabelledRows) else Rows.of(source).walk():
+            codes = to_numpy(chunk.y)
+            if isinstance(source, Source):
+                labels = codes if names is None else names[codes.astype(np.int64)]
+                codes = codes_of(labels, classes)[1]
+            X = in_model_dtype(chunk.X, caller, *streams[0].example_and_dtype)
+            weight = _weighted(chunk, codes, factors)
+            tally = Tally.of(Chunk(X, chunk.y, weight))
+            check_label_weights(tally, first=not streams[0].n_rows)
+            targets = [
+                moved((codes == label).astype(np.float64), chunk.y)
+                for label in fitted_classes(len(classes))
+            ]
+            streams = [s.fed(Chunk(X, y, weight)) for s, y in zip(streams, targets, strict=True)]
+        return streams
+
+    def _opened(
+        self,
+        X: Any,
+        y: Any,
+        weight: Any,
+        columns: Columns | None = None,
+        least: int = 1,
+        classes: np.ndarray | None = None,
+    ) -> tuple[MemorySource | Source, Columns]:
+        """Return rows that were checked, their labels as numbers where they are in memory."""
+        if isinstance(X, Source) or is_dask(X) or y is None:
+            return super()._opened(X, y, weight, columns, least)
+        classes, codes = codes_of(y, classes)
+        source, columns = super()._opened(X, codes, weight, columns, least)
+        assert isinstance(source, MemorySource)
+        return LabelledRows(source.X, source.y, source.weight, classes=classes), columns
+
+    def _learn(self, *_: Any) -> Self:
+        """Refuse to fit rows that can be read only once: which classes there are is not known."""
+        raise ValueError(
+            "These rows can be read only once, so the classes must be known beforehand: use "
+            "partial_fit(rows, classes=[...])."
+        )
+
+    @property
+    def fits_jointly(self) -> bool:
+        """Tell whether several classes may be fitted together."""
+        return True
+
+    def _warm_state(self, columns: Columns) -> FitState | None:
+        """Return the state to start from, where there are two classes."""
+        several = self.__sklearn_is_fitted__() and len(self._classes_fitted().parts) > 1
+        return None if several else super()._warm_state(columns)
+
+    def _fitted_rows(self, job: Job) -> FittedClasses:
+        """Fit the log-odds of two classes, or of each class against all others."""
+        share = 1.0
+        if job.task.automatic != FIXED:
+            job, share = job.counting()
+        with each_warning_once():
+            fitted = self._fitted_classes(job)
+        parts, joint = (
+            tuple(part.unscaled(share) for part in each) for each in (fitted.parts, fitted.joint)
+        )
+        return replace(fitted, parts=parts, joint=joint)
+
+    def _fitted_classes(self, job: Job) -> FittedClasses:
+        rows, source = job.rows, job.source
+        classes, values, totals = _classes_of(source, rows)
+        job = replace(job, on_step=_watched(job.on_step, classes) if len(classes) == 2 else None)
+        factors = class_weights(self.class_weight, classes, totals)
+        if factors is None and np.array_equal(values, [0, 1]):
+            return FittedClasses(classes, (self._fitted_labels(job),))
+        codes = np.searchsorted(values, np.concatenate(rows.collect(_targets)))
+        if factors is not None:
+            job = job.reweighted(factors[codes])
+        if len(classes) > 2 and job.task.automatic.rarity:  # all classes have the same penalties
+            task = with_rarity(job.rows, job.task, job.rows.reduce(survey))
+            job = replace(job, task=task)
+        parts: list[Fitted] = []
+        for label in fitted_classes(len(classes)):
+            inside = (codes == label).astype(np.float64)
+            binary = job.reweighted(np.ones(len(codes)), inside)
+            try:
+                parts.append(self._fitted_labels(binary))
+            except KeyboardInterrupt:
+                if not parts:
+                    raise
+                parts[-1] = parts[-1].interrupted()
+            if parts[-1].status is Status.interrupted:  # the other classes have their shares
+                weights = totals if factors is None else factors * totals
+                shares = weights[len(parts) :] / weights.sum() if len(classes) > 2 else ()
+                rest = [_constant(binary, parts[0], share) for share in shares]
+                return FittedClasses(classes, (*parts, *rest)).with_passes(rows)
+        fitted = FittedClasses(classes, tuple(parts))
+        if len(classes) > 2 and self.fits_jointly and all(all(p.options.alpha) for p in parts):
+            fitted = _joined(fitted, job, codes)
+        return fitted.with_passes(rows)
+
+    def _fitted_labels(self, job: Job) -> Fitted:
+        """Fit the log-odds of labels 0 and 1; subclasses override it for special rows."""
+        return job.fitted()
+
+    def _of_log_odds(
+        self, X: Any, method: str, turned: Callable[[Array], Array], width: int, dtype: Any = None
+    ) -> np.ndarray:
+        """Return what a method makes of the log-odds of rows; of a Dask collection, lazily.
+
+        `turned` computes it, in `width` columns of some dtype, by default that of the model.
+        """
+        fitted = self._classes_fitted()
+        if is_dask(X):
+            fitted.columns.check_names(X)
+            kind = np.dtype(fitted.parts[0].state.units.scale.dtype if dtype is None else dtype)
+            lazy: np.ndarray = lazily(getattr(self, method), X, kind, None if width == 1 else width)
+            return lazy
+        parts = [fitted.log_odds(inside) for _, inside in self._chunks(X, method)]
+        values: np.ndarray = turned(namespace(*parts).concat(parts))
+        return values
+
+    def _classes_fitted(self) -> FittedClasses:
+        check_is_fitted(self)
+        fitted: Any = self.fitted_
+        if isinstance(fitted, FittedClasses):
+            return fitted
+        return FittedClasses(self.classes_, (fitted,))
+
+    def _fitted(self, attribute: str) -> Fitted:
+        fitted: Any = self._classes_fitted() if hasattr(self, "fitted_") else None
+        if fitted is None or len(fitted.parts) == 1:
+            one: Fitted = super()._fitted(attribute)
+            return one
+        if attribute in ("n_samples_seen_", "encoder_", "fill_", "moments_", "n_iter_"):
+            last: Fitted = fitted.last
+            return last
+        raise AttributeError(
+            f"There are {len(fitted.classes)} classes, and each has its own {attribute}: see "
+            f"one_vs_rest(label){f'.{attribute}' if attribute.isidentifier() else ''}."
+        )
+
+
+def accuracy_of(
+    predicted: Iterable[tuple[Chunk, Array, Array]],
+    texts: tuple[str, ...] | None,
+    label: Any = None,
+) -> float:
+    """Return the share, by weight, of chunks' labels that are predicted.
+
+    With `texts` the targets of the chunks are positions in them. With `label` the predictions tell
+    whether a row belongs to that class.
+    """
+    right = total = 0.0
+    for chunk, _, labels in predicted:
+        y = to_numpy(chunk.y)
+        y = y if texts is None else np.asarray(texts)[y.astype(np.int64)]
+        y = y if label is None else y == label
+        right += float(chunk.weights @ (to_numpy(labels) == y))
+        total += float(chunk.weights.sum())
+    if not total > 0:
+        raise ValueError(NO_WEIGHT)
+    return right / total
+
+
+def _classes_of(
+    source: MemorySource | Source, rows: Rows
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the classes, the targets that stand for them, and the weight of each."""
+    names = class_names(source)
+    values = labels_in(rows) if names is None else np.arange(len(names))
+    boolean = isinstance(source, Source) and source.boolean_target
+    classes = values.astype(bool if boolean else np.int64) if names is None else names
+    totals = class_totals(rows, values)
+    if np.count_nonzero(totals) < 2:
+        label = classes.tolist()[int(np.argmax(totals))]
+        raise ValueError(
+            f"All rows belong to one class, {label!r}, or the others have weight 0. A classifier "
+            "needs rows of at least two classes. If only positive examples were recorded, such as "
+            "clicks, sample negative ones at random."
+        )
+    return classes, values, totals
+
+
+def _joined(fitted: FittedClasses, job: Job, codes: np.ndarray) -> FittedClasses:
+    """Return classes with scores that were fitted together, if these predict better."""
+    like = job.source.y if isinstance(job.source, MemorySource) else np.empty(0)
+    rows = ClassRows(job.task, job.rows, codes, like)
+    parts = [(part.state, part.options) for part in fitted.parts]
+    try:
+        coupling, states = joint_or_apart(rows, parts, fitted.parts[0].n_rows)
+    except KeyboardInterrupt:  # the fits of each class are there
+        return fitted.interrupted()
+    joint = []
+    for part, state in zip(fitted.parts[: len(states)], states, strict=True):
+        chosen = replace(part.options, rank=int(state.model.s.shape[0]))
+        learned = FitResult(state, chosen, part.learned.tally, job.task)
+        joint.append(Fitted(learned, part.columns, part.fields))
+    return replace(fitted, coupling=coupling, joint=tuple(joint))
+
+
+def _constant(job: Job, other: Fitted, share: float) -> Fitted:
+    """Return the log-odds of a class that a fit did not come to: those of its share of the rows."""
+    task, state = job.task, other.state
+    values, weights = np.array([[0.0], [1.0]]), state.target.weight * np.array([1 - share, share])
+    target = Moments.of(*(moved(a, state.target.mean) for a in (values, weights)))
+    surveyed = Survey(state.features, target, other.learned.tally)
+    options = replace(task.options, rank=0, alpha=other.options.alpha)
+    units = task.make_units(surveyed.features, surveyed.target)
+    fit = LogisticFit(job.rows, units, task.make_units, surveyed, task.seed)
+    state = fit.constant(options, Status.interrupted)
+    return Fitted.of(task, state, options, surveyed.tally)
+
+
+def _watched(on_step: Any, classes: np.ndarray) -> Any:
+    """Return a hook whose attributes are those of a classifier."""
+    if on_step is None:
+        return None
+
+    def hook(attributes: Any) -> bool:
+        return bool(on_step(lambda: {**attributes(), "classes_": classes}))
+
+    return hook
+
+
+def _targets(chunk: Chunk) -> np.ndarray:
+    return to_numpy(chunk.y)
+
+
+def _weighted(chunk: Chunk, codes: np.ndarray, factors: np.ndarray | None) -> Array | None:
+    if factors is None:
+        return chunk.weight
+    weight = moved(factors[codes.astype(np.int64)], chunk.y)
+    return weight if chunk.weight is None else weight * chunk.weight
+
+
+def _all_classes(classes: Any, before: np.ndarray | None) -> np.ndarray:
+    """Return the classes of a stream, which the first call has to name."""
+    if classes is None:
+        if before is None:
+            raise ValueError(
+                "The first call of partial_fit needs all labels that will occur: partial_fit(X, "
+                "y, classes=[...])."
+            )
+        return before
+    named = sorted_classes(classes)
+    if len(named) < 2:
+        raise ValueError(f"A classifier needs at least two classes; classes={named.tolist()}.")
+    if before is not None and not np.array_equal(named, before):
+        raise ValueError(
+            f"classes={named.tolist()} is not the same as in the first call of partial_fit, "
+            f"{before.tolist()}. Leave it out, or begin again with a clone."
+        )
+    return named
+
+
+class SecondOrderClassifier(Classifying, SecondOrderModel):
     r"""Classifier whose log-odds are a second order linear model, of low rank and a few pairs.
 
     .. math:: \log \frac{P(y = 1 \mid x)}{P(y = 0 \mid x)} = b + x^\top w + x^\top M x,

@@ -1,13 +1,4 @@
-r"""What a classifier has learned: the log-odds of each class, and what they say together.
-
-Probabilities of several classes, from the log-odds of each against all others, are
-
-.. math:: p_k \propto \frac{\sigma(f_k)}{(1 - \sigma(f_k))^\theta}
-
-With θ = 0 the probabilities are divided by their sum, which is exact where all log-odds are, as
-those of scores of a joint fit. With θ = 1 it is a softmax of the log-odds, which is better where
-classes can be separated and penalties hold the log-odds back.
-"""
+"""What a classifier has learned: the log-odds of each class, and what they say together."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,16 +7,16 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from quadlin.core.arrays import Array, is_numpy, namespace, to_numpy
-from quadlin.core.losses import probability, softplus
 from quadlin.core.rows import Rows
-from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.trust import Reach
+from quadlin.estimators.regression.fitted import Fitted, Reach
 from quadlin.estimators.rows.columns import Columns
 from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.labels.class_probabilities import (
+    log_odds_of,
+    log_probabilities,
+    probabilities,
+)
 from quadlin.solve.lowrank.types import Status
-
-COUPLINGS = (0.0, 0.5, 1.0)  # θ; larger ones are too sure where few rows choose
-UNDERFLOW = -30.0  # of log-odds: below, a probability is the exponential
 
 
 @dataclass(frozen=True)
@@ -136,41 +127,3 @@ class FittedClasses:
         if self.label is not None:
             named["label_"] = self.label
         return {**named, "classes_": self.classes}
-
-
-def probabilities(f: Array, coupling: float = 0.0) -> Array:
-    """Return the probabilities of log-odds (n,), or of several classes (n, K) against the rest."""
-    xp = namespace(f)
-    if f.ndim == 1:
-        return xp.stack([probability(-f), probability(f)], axis=1)
-    if coupling:
-        return xp.exp(log_probabilities(f, coupling))
-    # Shares of log-odds far below zero, which all underflow, are those of their exponentials.
-    low = xp.max(f, axis=1, keepdims=True) < UNDERFLOW
-    p = probability(xp.where(low, f - xp.max(f, axis=1, keepdims=True), f))
-    return p / xp.sum(p, axis=1, keepdims=True)
-
-
-def log_probabilities(f: Array, coupling: float = 0.0) -> Array:
-    """Return the logarithms of `probabilities`, which do not underflow for two classes."""
-    xp = namespace(f)
-    if f.ndim == 1:
-        return xp.stack([-softplus(f), -softplus(-f)], axis=1)
-    log_p = coupling * softplus(f) - softplus(-f)
-    top = xp.max(log_p, axis=1, keepdims=True)
-    return log_p - top - xp.log(xp.sum(xp.exp(log_p - top), axis=1, keepdims=True))
-
-
-def log_odds_of(scores: Array) -> Array:
-    """Return the log-odds of each class against all others whose scores (n, K) have a softmax.
-
-    log p/(1 − p) is the score less the logarithm of the sum of the exponentials of all others.
-    """
-    xp = namespace(scores)
-    f = [scores[:, k] for k in range(scores.shape[1])]
-    columns = []
-    for k, score in enumerate(f):
-        rest = xp.stack(f[:k] + f[k + 1 :], axis=1)
-        top = xp.max(rest, axis=1)
-        columns.append(score - top - xp.log(xp.sum(xp.exp(rest - top[:, None]), axis=1)))
-    return xp.stack(columns, axis=1)

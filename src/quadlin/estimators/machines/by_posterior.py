@@ -8,13 +8,14 @@ import numpy as np
 
 from quadlin.core.arrays import is_numpy
 from quadlin.core.chunks import MemorySource
+from quadlin.core.losses import loss_named
 from quadlin.core.messages import warn
 from quadlin.data import Source, is_dask
 from quadlin.data.encoder import joint, places, with_levels_of
 from quadlin.estimators.machines.field_fit import rank_of
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.tasks import Task
-from quadlin.estimators.rows.parameters import is_asked_for, is_auto, is_whole
+from quadlin.estimators.rows.checks import is_asked_for, is_auto, is_whole
 from quadlin.stream.field_stream import FieldStream
 from quadlin.stream.stream import Stream
 
@@ -87,19 +88,22 @@ class ByPosterior:
 
 def has_posterior(estimator: Any) -> bool:
     """Tell whether the options leave penalties to be learned, and ask for no other model."""
-    labels = estimator.loss == "logistic"  # whose standard errors are those of Newton's optimum
+    labels = (
+        loss_named(estimator.loss).kind == "labels"
+    )  # whose errors are those of Newton's optimum
     learns = is_auto(estimator.alpha) and not (labels and estimator.uncertainty)
     wrong = [option.partition("=")[0] for option in _contradictions(estimator)]
     # Huber's loss reweights the rows of a posterior, which then has no standard errors.
-    reweighted = estimator.loss == "huber" and not estimator.uncertainty
+    reweighted = loss_named(estimator.loss).robust and not estimator.uncertainty
     return learns and wrong == (["loss"] if reweighted else [])
 
 
 def _warn_of_another_model(estimator: Any, fields: Sequence[np.ndarray]) -> None:
     """Warn where an option alone keeps rows of several fields from being fitted by a posterior."""
+    loss = loss_named(estimator.loss)
     asked = [
-        ('loss="huber"', estimator.loss == "huber"),
-        ("uncertainty=True", estimator.loss == "logistic" and estimator.uncertainty),
+        (f"loss={estimator.loss!r}", loss.robust),
+        ("uncertainty=True", loss.kind == "labels" and estimator.uncertainty),
     ]
     wrong = [option for option, given in asked if given]
     if wrong and is_auto(estimator.alpha) and len(fields) > 1 and not is_asked_for(estimator.pairs):
@@ -128,7 +132,7 @@ def _check_draws(estimator: Any) -> None:
 def _contradictions(estimator: Any) -> list[str]:
     """Return the options that ask for another model than the one that has a posterior here."""
     asked = [
-        (f"loss={estimator.loss!r}", estimator.loss in ("huber", "poisson")),
+        (f"loss={estimator.loss!r}", not loss_named(estimator.loss).one_pass),
         ("fit_intercept=False", not estimator.fit_intercept),
         (f"solver={estimator.solver!r}", estimator.solver != "auto"),
         (f"pairs={estimator.pairs!r}", is_asked_for(estimator.pairs)),  # perhaps a list

@@ -7,8 +7,7 @@ from quadlin.data.names import Categories, Name
 from quadlin.estimators.machines.by_posterior import ByPosterior, with_levels
 from quadlin.estimators.machines.field_fit import fit_fields
 from quadlin.estimators.machines.recommending import Recommending
-from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Job
+from quadlin.estimators.regression.fitted import Fitted, Job
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 
 

@@ -11,13 +11,12 @@ from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.names import Categories, Name
+from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.estimators.labels.fitted_classes import FittedClasses
-from quadlin.estimators.labels.logistic_model import LogisticModel
 from quadlin.estimators.machines.by_posterior import ByPosterior, has_posterior, with_levels
 from quadlin.estimators.machines.field_fit import fit_fields, gathered
 from quadlin.estimators.machines.recommending import RecommendingLabels
-from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Attributes, Job
+from quadlin.estimators.regression.fitted import Attributes, Fitted, Job
 from quadlin.estimators.regression.tasks import FitResult, Task
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.types import Problem, Record
@@ -75,7 +74,7 @@ def fitted_log_odds(task: Task, rows: Rows, fitted: Fitted) -> Fitted:
     return replace(fitted, learned=FitResult(new, options, surveyed.tally, task))
 
 
-class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, LogisticModel):
+class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, SecondOrderClassifier):
     r"""Factorization machine for labels: log-odds without squares.
 
     .. math:: \log \frac{P(y = 1 \mid x)}{P(y = 0 \mid x)} = b + x^\top w

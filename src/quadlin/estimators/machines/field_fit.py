@@ -14,10 +14,10 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Job, OnStep, fit, law_of
+from quadlin.estimators.regression.fitted import Fitted, Job
 from quadlin.estimators.regression.tasks import Task
-from quadlin.estimators.rows.input_errors import check_row_count, check_weights, warn_of_target
+from quadlin.estimators.rows.checks import check_row_count, check_weights, warn_of_target
+from quadlin.solve.composite.fitting import law_of
 from quadlin.solve.fields.contexts import Contexts, Frame, Learned, draws_of, kept
 from quadlin.solve.fields.draws import predict_all
 from quadlin.solve.fields.swept_machine import EXPLORED, infer
@@ -69,7 +69,7 @@ def fit_fields(job: Job, draws: int | None, labels: bool = False) -> Fitted | No
     if fitted.status is Status.stopped or draws is not None or labels:
         return fitted
     if (fitted.noise or 0.0) < NOISELESS * float(np.std(np.asarray(source.y))):
-        return _without_penalty(task, rows, fitted, job.on_step)
+        return _without_penalty(job, fitted)
     return inference.with_law(fitted) if task.uncertainty else fitted
 
 
@@ -98,13 +98,14 @@ def rank_of(task: Task) -> int:
     return AUTO_RANK if task.automatic.rank else task.options.rank
 
 
-def _without_penalty(task: Task, rows: Rows, fitted: Fitted, on_step: OnStep | None) -> Fitted:
+def _without_penalty(job: Job, fitted: Fitted) -> Fitted:
     """Go on by least squares, where there are enough rows: without noise it is exact."""
     options = replace(fitted.options, alpha=(0.0, 0.0))
     dof = options.dof(*fitted.state.model.U.shape)
     if fitted.n_rows < dof:
         return fitted
-    exact = fit(replace(task, options=options, automatic=FIXED), rows, fitted.state, on_step)
+    told = replace(job.task, options=options, automatic=FIXED)
+    exact = replace(job, task=told, warm=fitted.state).fitted()
     return exact if exact.is_begun else fitted.interrupted()
 
 

@@ -12,7 +12,7 @@ from quadlin.data.encoder import label_of
 from quadlin.data.names import position_of
 from quadlin.estimators.machines.two_tables import TwoTables
 from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.rows.parameters import is_whole
+from quadlin.estimators.rows.checks import is_whole
 from quadlin.explain.decomposition import whole_columns
 from quadlin.explain.tables import frame_of
 from quadlin.solve.fields.pairwise_predictions import Side, best_pairs, sides_of, sides_of_draws
@@ -100,10 +100,7 @@ class Recommending:
             left, right = _reversed(left, 1.0), _reversed(right, -1.0)
         best = best_pairs(users.X, left, right(items.X), int(n), tables.excluded(exclude))
         if ranked is None:
-            scores = best.scores
-            if fitted.options.loss == "poisson":  # the logarithms of means
-                scores = np.exp(np.minimum(scores, fitted.largest_log_mean if clips else np.inf))
-            return tables.frame(best, scores, "prediction")
+            return tables.frame(best, fitted.loss.predicted(best.scores), "prediction")
         return tables.frame(best, np.asarray(probability(best.scores)), ranked.name)
 
     def embeddings(self, column: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The regressor, and what all estimators share: fitting, the fitted state, predictions, streams.
+"""The regressor, and what all estimators share: the base class, the fitted state, `fit`, streams.
 
 Imports `rows`.
 Gives the other rooms of `estimators` their base, and users `SecondOrderRegressor`.

@@ -1,179 +1,449 @@
-"""What the estimators share: they check rows, call the solver and keep what it learned."""
+"""What all estimators of the model share: fitted attributes in the user's units, explanations."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Self
+from collections.abc import Iterator
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from quadlin.core.arrays import unflagged
-from quadlin.core.engine import blas_between_sums
-from quadlin.core.messages import warn
+from quadlin.core.arrays import Array, namespace, unflagged
+from quadlin.core.chunks import Chunk
+from quadlin.core.losses import loss_named
+from quadlin.core.messages import each_warning_once, warn
+from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
 from quadlin.data.columns import find_ids
-from quadlin.data.engines import engine_for
-from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.fitting import Attributes, Job, OnStep
-from quadlin.estimators.regression.streaming import Streaming
-from quadlin.estimators.regression.tasks import seed_of, task_of
-from quadlin.estimators.regression.weight_scale import in_given_weights, with_counting_weights
-from quadlin.estimators.rows.columns import Columns, opened
-from quadlin.estimators.rows.parameters import check_one_pass, check_options, is_auto
+from quadlin.data.encoder import TableEncoder
+from quadlin.data.names import Name
+from quadlin.estimators.regression.fitted import Fitted, require_law
+from quadlin.estimators.regression.tasks import seed_of
+from quadlin.estimators.rows.checks import is_auto
+from quadlin.estimators.rows.columns import chunks_to_predict, opened
+from quadlin.explain.decomposition import Decomposition, whole_columns
 from quadlin.explain.diagnosis import diagnosis, listed, row_findings
-from quadlin.files.checkpoints import checkpoint_of
-from quadlin.solve.fits.fit_state import FitState
+from quadlin.explain.effects import Contributions, Effects, contributions_of, effects_of
+from quadlin.explain.interactions import Interactions, report_of_products
+from quadlin.explain.page import report_page
+from quadlin.explain.pair_report import PairReport
+from quadlin.explain.summary import ModelSummary, summary_of
+from quadlin.files.atomic import atomic_write
 from quadlin.solve.fits.status_advice import status_advice
-from quadlin.solve.lowrank.types import FIXED, Status
-
-try:
-    from sklearn.callback import CallbackSupportMixin, with_callbacks
-except ImportError:  # before scikit-learn 1.9 there are no callbacks
-
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Nothing: no callbacks can be set."""
-
-    def with_callbacks(fit: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the method as it is."""
-        return fit
+from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.lowrank.types import Record, Status
 
 
-NO_MODEL = "The fit was interrupted before there was a model, so the estimator is unchanged."
+class SecondOrderModel(BaseEstimator):
+    """A fitted estimator: its attributes, and what it says about its model and about rows."""
 
+    fitted_: Fitted  # everything that was learned; tools such as `save` read it
+    n_features_in_: int
+    loss: str
+    # Of estimators that have no such parameter.
+    categorical_features: Any = "from_dtype"
+    missing: str = "error"
+    extrapolation: str = "free"
 
-@contextmanager
-def no_model_yet() -> Iterator[None]:
-    """Say that the estimator is unchanged if Ctrl-C ends a fit before there is a model."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(NO_MODEL) from error
+    def interaction(self, first: Name, second: Name) -> float:
+        """Return the coefficient of x_i·x_j in y.
 
-
-def raise_or_warn(estimator: Any, status: Status, *expected: Status) -> None:
-    """Pass Ctrl-C on; warn of a fit that neither converged nor ended in an expected way."""
-    if status is Status.interrupted:
-        raise KeyboardInterrupt(status.value)
-    if status is not Status.converged and status not in expected:
-        advice = status_advice(status, estimator.get_params(deep=False))
-        text = f"{status.name}: {advice}"
-        warn(text, ConvergenceWarning)
-
-
-class FitCallbacks:
-    """The callbacks of one fit (scikit-learn 1.9 and later), behind the one hook of the solver.
-
-    Without callbacks nothing is set up and `on_step` is None.
-    """
-
-    def __init__(self, estimator: Any, X: Any, y: Any) -> None:
-        self.estimator, self.rows = estimator, {"X": X, "y": y}
-        self.root: Any = None
-        self.on_step: OnStep | None = None  # what to call after each step; it tells whether to stop
-        if getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx"):
-            # How many samples and rounds of reweighting there will be is not known in advance.
-            self.root = estimator._init_callback_context(max_subtasks=None)
-            self.root.call_on_fit_task_begin(estimator=estimator, **self.rows)
-            self.on_step = self._step
-
-    def _step(self, attributes: Attributes) -> bool:
-        context = self.root.subcontext(task_name="step")
-        context.call_on_fit_task_begin(estimator=self.estimator, **self.rows)
-        return self._end(context, attributes)
-
-    def end(self, attributes: Attributes) -> None:
-        """Tell the callbacks that the fit is over."""
-        if self.root is not None:
-            self._end(self.root, attributes)
-
-    def _end(self, context: Any, attributes: Attributes) -> bool:
-        return bool(
-            context.call_on_fit_task_end(
-                estimator=self.estimator, **self.rows, reconstruction_attributes=attributes
-            )
-        )
-
-
-class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
-    """An estimator of the second order linear model, for subclasses that name its parameters."""
-
-    categorical_features: Any = "from_dtype"  # of estimators without these parameters
-    missing = "error"
-    fit_linear, psd = True, False  # options of measurements, not of tables
-    pairs: Any = None
-    max_memory: int | str = "auto"
-    losses: tuple[str, ...] = ("squared", "huber")
-    _opened = opened  # rows that were checked, and their columns
-
-    @with_callbacks  # type: ignore[untyped-decorator]
-    @unflagged
-    def fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        engine: Any = None,
-        checkpoint: Any = None,
-    ) -> Self:
-        """Fit the model, in as many passes over the rows as needed.
-
-        Ctrl-C keeps the model of the last completed step, if there is one, with the `status_`
-        `interrupted`, and raises KeyboardInterrupt.
+        It is 2 M_ij for two features and M_ii for a square, as in ``interactions_.top()``. O(k).
 
         Parameters
         ----------
-        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
-            Rows. A Source opened by :func:`~quadlin.open_source` has its own targets and weights;
-            rows that can be read only once are learned as by `partial_fit`.
-        y : array (n_samples,)
-            Targets.
-        sample_weight : array (n_samples,) or None
-            A weight of 2 has the same effect as giving the row twice, 0 as leaving it out. Where
-            penalties are chosen, a common factor of all weights does not matter: whole numbers
-            count rows after division by their greatest common divisor, and all other weights are
-            relative.
-        engine : None, "serial", "threads", "cuda", int or Dask client
-            Where the sums over rows are computed: "serial" in this thread, with the threads of the
-            linear algebra library; "threads", or a number of them, in several threads, with the
-            same result for any number; "cuda" on a GPU, by torch and, if installed, Triton, to
-            which dense rows in memory are copied; a `distributed.Client` on its cluster, where the
-            rows stay. None uses the cluster that holds Dask's rows, or the GPU that holds tensors;
-            for arrays, sparse matrices and frames as many threads as this process has free cores
-            (at most OMP_NUM_THREADS, and one inside a thread or process that joblib or Dask
-            started); and "serial" for everything else.
-        checkpoint : path or None
-            A file that holds the model after the last completed step, O(kd) numbers, written every
-            few seconds. A fit that is killed and started again with the same rows and options
-            begins at that model; choices of rank and penalties, and fits of several classes or of a
-            posterior, start again. The file is kept after the fit.
+        first, second : str or int
+            The features, by name or by position.
 
         Returns
         -------
-        self
+        float
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor
+        >>> X = np.random.default_rng(0).standard_normal((200, 3))
+        >>> model = SecondOrderRegressor(uncertainty=True).fit(X, 3 * X[:, 0] * X[:, 2] + X[:, 1])
+        >>> round(model.interaction("x0", "x2"), 6), round(model.interaction_std(0, 2), 6)
+        (3.0, 0.0)
         """
-        check_options(self)
-        source, columns = self._opened(X, y, sample_weight, least=2)
-        if not source.again:
-            check_one_pass(self)
-            return self._learn(source, columns, None, checkpoint)
-        warm = self._warm_state(columns)
-        with no_model_yet():
-            kept = checkpoint_of(checkpoint, source, self, seed_of(self), warm, columns.names_in)
-            callbacks = FitCallbacks(self, X, y)
-            rows = Rows(engine_for(source, engine))
-            task = task_of(self, rows, source, columns, kept.seed)
-            with blas_between_sums(rows.engine):
-                start, on_step = kept.start or warm, kept.watched(callbacks.on_step)
-                fitted = self._fitted_rows(Job(task, rows, source, start, on_step))
-            if not fitted.is_begun:
-                raise KeyboardInterrupt
-            kept.note(fitted)
-        self.adopt(fitted)
-        callbacks.end(fitted.attributes)
-        raise_or_warn(self, fitted.status, Status.stopped)
-        return self
+        return self.interactions_[first, second]
+
+    def interaction_std(self, first: Name, second: Name) -> float:
+        """Return the standard error of `interaction`. Needs ``uncertainty=True``.
+
+        Parameters
+        ----------
+        first, second : str or int
+            As for `interaction`.
+
+        Returns
+        -------
+        float
+        """
+        self._law()
+        error = self.interactions_.std_error(first, second)
+        assert error is not None
+        return error
+
+    @property
+    def coef_std_(self) -> Array:
+        """Return the standard errors of `coef_`. Needs ``uncertainty=True``."""
+        return self._law().coef_std()[0]
+
+    @property
+    def intercept_std_(self) -> float:
+        """Return the standard error of `intercept_`. Needs ``uncertainty=True``."""
+        return self._law().coef_std()[1]
+
+    @property
+    def coef_(self) -> Array:
+        """Return w in the user's units, one entry per feature of `interactions_.names`."""
+        fitted = self._fitted("coef_")
+        coef = fitted.state.raw.coef
+        return coef if fitted.options.fit_linear else namespace(coef).zeros_like(coef)
+
+    @property
+    def intercept_(self) -> float:
+        """Return b in the user's units."""
+        fitted = self._fitted("intercept_")
+        return fitted.state.raw.intercept if fitted.options.fit_intercept else 0.0
+
+    @property
+    def components_(self) -> Array:
+        """Return the orthonormal rows of the low-rank part."""
+        return self._fitted("components_").state.raw_low_rank.components
+
+    @property
+    def eigenvalues_(self) -> Array:
+        """Return the signed eigenvalues of the low-rank part, in order of decreasing size."""
+        return self._fitted("eigenvalues_").state.raw_low_rank.eigenvalues
+
+    @property
+    def has_diagonal_(self) -> Array:
+        """Return which features have a diagonal entry in M."""
+        return self._fitted("has_diagonal_").state.units.free > 0
+
+    @property
+    def moments_(self) -> Moments:
+        """Return the moments of the features."""
+        return self._fitted("moments_").state.features
+
+    @property
+    def target_moments_(self) -> Moments:
+        """Return the moments of the target, as those of one feature."""
+        return self._fitted("target_moments_").state.target
+
+    @property
+    def rank_(self) -> int:
+        """Return the rank that was fitted, that of the low-rank part beside pairs."""
+        return int(self._fitted("rank_").state.low_rank.s.shape[0])
+
+    @property
+    def pairs_(self) -> PairReport | None:
+        """Return the pairs of features beside the low-rank part; None if there was no search."""
+        fitted = self._fitted("pairs_")
+        if (report := fitted.pair_report) is None:
+            return None
+        left = max(1.0, fitted.n_rows if fitted.law is None else float(fitted.law.left))
+        rank = int(fitted.state.low_rank.s.shape[0])
+        return report_of_products(report, fitted.interactions(), left, rank)
+
+    @property
+    def alpha_(self) -> tuple[float, float]:
+        """Return the penalties of w and of M, given or chosen."""
+        return self._fitted("alpha_").options.alpha
+
+    @property
+    def history_(self) -> tuple[Record, ...]:
+        """Return the loss after each step."""
+        return self._fitted("history_").state.history
+
+    @property
+    def status_(self) -> Status:
+        """Return how the fit ended."""
+        return self._fitted("status_").state.status
+
+    @property
+    def n_iter_(self) -> int:
+        """Return the number of steps."""
+        return max(1, self._fitted("n_iter_").state.history[-1].step)
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Return the number of rows learned from."""
+        return self._fitted("n_samples_seen_").n_rows
+
+    @property
+    def interactions_(self) -> Interactions:
+        """Return a view of M as coefficients of products, in the user's units."""
+        return self._fitted("interactions_").interactions()
+
+    @property
+    def encoder_(self) -> TableEncoder | None:
+        """Return the encoder of the text columns, None where there are none."""
+        return self._fitted("encoder_").columns.encoder
+
+    @property
+    def fill_(self) -> dict[str, float] | None:
+        """Return the replacements of missing numbers, by column; None if nothing was filled."""
+        return self._fitted("fill_").columns.fill
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "fitted_" in vars(self)
+
+    def _fitted(self, attribute: str) -> Fitted:
+        if not self.__sklearn_is_fitted__():
+            # An AttributeError too, so that hasattr() tells the truth.
+            raise NotFittedError(
+                f"This {type(self).__name__} has no {attribute} before `fit` or `partial_fit`."
+            )
+        return self.fitted_
+
+    def _law(self) -> Uncertainty:
+        return require_law(self._fitted("standard errors"), self)
+
+    def summary(
+        self,
+        X: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        top: int | None = None,
+        level: float = 0.95,
+    ) -> ModelSummary:
+        """Summarise the model: estimates with standard errors, t, p and intervals, and the fit.
+
+        The estimate of a pair is the coefficient of x_i·x_j in y; the coefficients of levels of a
+        text column are differences from their mean over the fitted rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight : rows, targets and weights, or None
+            Rows to compute R² from; without them it is that of the fitted rows, if known.
+        top : int or None, default=None
+            Number of pairs to list and of linear terms to print, the strongest first; pairs include
+            squares. None lists 10 pairs and prints 25 linear terms.
+        level : float, default=0.95
+            Probability of the intervals.
+
+        Returns
+        -------
+        ModelSummary
+            Printing it shows a table; `to_frame` returns it as a frame. Standard errors need
+            ``uncertainty=True``.
+
+        Notes
+        -----
+        Cost: O(kd) without standard errors, O(kdm) with them, where m is the number of
+        parameters or draws, and one pass over X if it is given.
+
+        Examples
+        --------
+        >>> from quadlin import SecondOrderRegressor
+        >>> from quadlin.datasets import make_second_order
+        >>> data = make_second_order(300, 3, rank=1, noise=0.5, random_state=0)
+        >>> model = SecondOrderRegressor(1, uncertainty=True, random_state=0).fit(data.X, data.y)
+        >>> model.summary(top=2).to_frame()["term"].tolist()
+        ['intercept', 'x2', 'x1', 'x0', 'x0²', 'x0 × x1']
+        """
+        self._require_one_model()
+        return summary_of(self, (X, y, sample_weight), top, level)
+
+    def effects(self, X: Any = None, *, reference: Any = "mean") -> Effects:
+        """Measure how much each column, and each pair of columns, moves the prediction.
+
+        The strength is the standard deviation, over rows, of what the column or the pair
+        contributes: one number for a text column with all its levels, in units of y.
+
+        Parameters
+        ----------
+        X : rows or None
+            The rows for the standard deviations. Without them they refer to rows that are
+            distributed like the fitted ones, but with independent columns.
+        reference : "mean", "zero" or mapping, default="mean"
+            As for `contributions`; effects of levels are measured from there.
+
+        Returns
+        -------
+        Effects
+
+        Notes
+        -----
+        Cost: O(n·columns·(k + columns)), one pass over X; memory O(columns²).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor
+        >>> X = np.random.default_rng(0).standard_normal((500, 3))
+        >>> model = SecondOrderRegressor(2, alpha=0.0, random_state=0)
+        >>> effects = model.fit(X, X[:, 0] + 3 * X[:, 1] * X[:, 2]).effects(X)
+        >>> effects.pairs[0].first, effects.pairs[0].second
+        ('x1', 'x2')
+        >>> bool(abs(effects.pairs[0].strength - np.std(3 * X[:, 1] * X[:, 2])) < 0.1)
+        True
+        """
+        self._require_one_model()
+        chunks = () if X is None else chunks_to_predict(self, X, self.fitted_.columns)
+        blocks = None if X is None else (chunk.X for chunk in chunks)
+        model = self.decomposition(reference)
+        return effects_of(model, self.fitted_.state, blocks)
+
+    def contributions(
+        self, X: Any, *, pairs: bool | int = True, reference: Any = "mean"
+    ) -> Contributions:
+        """Compute what the baseline, each column and each pair of columns add to each prediction.
+
+        They sum to the prediction. The levels of a text column are one column.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Source (n_samples, n_features)
+            Rows.
+        pairs : bool or int, default=True
+            True lists all pairs of columns. A number lists that many, the strongest by `effects`,
+            and sums the others as "other pairs". False adds half of each pair to each of its
+            columns, which gives the Shapley values with respect to the reference.
+        reference : "mean", "zero" or mapping, default="mean"
+            Where contributions are measured from. "mean": the mean of the fitted rows, so that a
+            level of a text column is compared with the average level. "zero": zero in every column,
+            so that the baseline is ``intercept_``. A mapping such as ``{"city": "Oslo"}``: those
+            values, and the mean in all other columns.
+
+        Returns
+        -------
+        Contributions
+            `baseline`, `columns` and `pairs` as arrays; `to_frame` returns all in one frame.
+
+        Raises
+        ------
+        ValueError
+            If the predictions are means over draws, or if there are too many pairs to keep.
+
+        Notes
+        -----
+        Cost per row: O(kd) for the columns, and O(k) for each pair. Contributions are
+        computed in float64; they sum to the predictions up to the rounding of the model's dtype.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor
+        >>> X = np.random.default_rng(0).standard_normal((500, 3))
+        >>> model = SecondOrderRegressor(2, random_state=0).fit(X, X[:, 0] + X[:, 1] * X[:, 2])
+        >>> parts = model.contributions(X)
+        >>> parts.names
+        ['baseline', 'x0', 'x1', 'x2', 'x0 × x1', 'x0 × x2', 'x1 × x2']
+        >>> bool(np.allclose(parts.prediction, model.predict(X)))
+        True
+        """
+        self._require_one_model()
+        if self.fitted_.draws is not None:
+            raise ValueError(
+                "The model predicts the mean over its draws, which is not the sum of "
+                "contributions of any single model. "
+                "Fit with draws=None for contributions."
+            )
+        whole = isinstance(pairs, Integral) and pairs >= 0
+        if not whole:
+            raise ValueError(f"pairs={pairs!r} must be True, False or a whole number ≥ 0.")
+        model = self.decomposition(reference)
+        asked = bool(pairs) if isinstance(pairs, bool) else int(pairs)
+        index = getattr(X, "index", None) if hasattr(X, "columns") else None
+        chunks = chunks_to_predict(self, X, self.fitted_.columns)
+        blocks = (self._within_reach(chunk.X)[0] for chunk in chunks)
+        return contributions_of(model, self.fitted_.state, blocks, asked, index)
+
+    def report(
+        self,
+        path: str | PathLike[str],
+        X: Any = None,
+        y: Any = None,
+        *,
+        target: str | None = None,
+        top: int = 10,
+    ) -> Path:
+        """Write a self-contained HTML page that describes the model, with pictures.
+
+        Parameters
+        ----------
+        path : path
+            Where to write it; an existing file is replaced.
+        X, y : rows and targets, or None
+            Rows to compute R² and effects from, preferably rows that the model has not seen.
+            Without targets R², and without rows the effects as well, are those of the fit.
+        target : str or None
+            The name of the target; by default the name of `y`, if it has one.
+        top : int, default=10
+            Number of interactions and linear terms to list.
+
+        Returns
+        -------
+        Path
+
+        Notes
+        -----
+        Pictures need matplotlib; without it the page has none and says so.
+        """
+        self._require_one_model()
+        with each_warning_once():
+            page = report_page(self, X, y, target, top)
+        with atomic_write(path) as file:
+            file.write(page.encode())
+        return Path(path)
+
+    def _require_one_model(self) -> None:
+        """Refuse an estimator before `fit`, and one with a model for each of several classes."""
+        check_is_fitted(self)
+        if not isinstance(self.fitted_, Fitted):
+            raise ValueError(
+                "There is one model per class, and this method describes a single model. Call it "
+                "on one_vs_rest(label), the classifier of one class against the others."
+            )
+
+    def decomposition(self, reference: Any = "mean") -> Decomposition:
+        """Return the model taken apart into columns, for tools such as displays."""
+        self._require_one_model()
+        fitted = self.fitted_
+        columns = whole_columns(fitted.names, fitted.fields, fitted.columns.encoder)
+        return Decomposition.of(fitted.state, columns).measured_from(reference)
+
+    def extrapolates(self, X: Any) -> Array:
+        """Tell which rows lie far outside the training rows, where no model should be trusted.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or frame (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        array of bool (n_samples,)
+            Whether some feature lies more than one training range outside its training range: the
+            rows whose features ``extrapolation="clip"`` limits.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(size=(300, 2))
+        >>> y = X[:, 0] * X[:, 1] + 0.1 * rng.standard_normal(300)
+        >>> model = SecondOrderRegressor(1, random_state=0).fit(X, y)
+        >>> model.extrapolates([[0.5, 0.5], [0.5, 40.0]]).tolist()
+        [False, True]
+        """
+        check_is_fitted(self)
+        fitted, marks = self.fitted_, []
+        chunks = chunks_to_predict(self, X, fitted.columns)
+        for chunk in chunks:
+            rows = fitted.in_model_dtype(chunk.X, f"{type(self).__name__}.extrapolates")
+            marks.append(fitted.reach.outside(rows))
+        return namespace(marks[0]).concat(marks)
 
     @unflagged
     def diagnose(self, X: Any = None, y: Any = None) -> str:
@@ -236,21 +506,40 @@ class SecondOrderModel(CallbackSupportMixin, Streaming, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.target_tags.positive_only = self.loss == "poisson"
+        tags.target_tags.positive_only = loss_named(self.loss).nonnegative
         tags.input_tags.allow_nan = self.missing == "mean"
         tags.array_api_support = True
         return tags
 
-    def _fitted_rows(self, job: Job) -> Fitted:
-        """Fit rows that can be read many times; subclasses override it for special rows."""
-        if job.task.options.loss != "poisson" or job.task.automatic == FIXED:
-            return job.fitted()
-        job, share = with_counting_weights(job)
-        return in_given_weights(job.fitted(), share)
+    def _within_reach(self, X: Array) -> tuple[Array, int]:
+        """Return rows as they are predicted, and how many of them lie far outside.
 
-    def _warm_state(self, columns: Columns) -> FitState | None:
-        """Return the state to start from; other levels are other features."""
-        if not (self.warm_start and self.__sklearn_is_fitted__()):
-            return None
-        same = self.fitted_.columns.encoder == columns.encoder
-        return self.fitted_.state if same else None
+        This is the one place where `extrapolation` acts.
+        """
+        return self.fitted_.reach.clipped(X) if self.extrapolation == "clip" else (X, 0)
+
+    def _chunks(self, X: Any, method: str) -> Iterator[tuple[Chunk, Array]]:
+        """Yield rows chunk by chunk: the chunk, and its rows as they are predicted.
+
+        `method` is named in errors. At the end there is a warning of rows far outside.
+        """
+        check_is_fitted(self)
+        fitted, outside = self.fitted_, 0
+        for chunk in chunks_to_predict(self, X, fitted.columns):
+            rows = fitted.in_model_dtype(chunk.X, f"{type(self).__name__}.{method}")
+            inside, changed = self._within_reach(rows)
+            outside += changed
+            yield chunk, inside
+        _warn_outside(outside)
+
+
+def _warn_outside(count: int) -> None:
+    """Warn of rows that lie far outside the training rows, if there are any."""
+    if count:
+        warn(
+            (
+                "{count} {rows} far outside the range of the training rows; predict limits their "
+                "features. `extrapolates` shows which rows, and a model fitted with "
+                'extrapolation="free" predicts them without limits.'
+            ).format(count=count, rows="row lies" if count == 1 else "rows lie")
+        )

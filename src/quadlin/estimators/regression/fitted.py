@@ -1,34 +1,92 @@
 """Everything that an estimator has learned, as one object that never changes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf, log
+from math import inf
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import Array, namespace, to_numpy, unflagged
+from quadlin.core.arrays import Array, moved, namespace, to_numpy, unflagged
 from quadlin.core.block import Block
+from quadlin.core.chunks import MemorySource
+from quadlin.core.losses import LOSSES, Loss
+from quadlin.core.messages import warn
 from quadlin.core.model import predict
-from quadlin.core.moments import Tally
+from quadlin.core.moments import NOT_WHOLE, Moments, Survey, Tally, survey
+from quadlin.core.pieces import with_data
 from quadlin.core.rows import Rows
+from quadlin.data import Source
 from quadlin.data.fields import field_numbers
 from quadlin.estimators.regression.tasks import FitResult, Task
-from quadlin.estimators.regression.trust import Reach, in_model_dtype
+from quadlin.estimators.rows.checks import check_survey
 from quadlin.estimators.rows.columns import Columns
 from quadlin.explain.interactions import Interactions
-from quadlin.explain.pair_report import PairReport, stream_report
+from quadlin.explain.pair_report import PairReport, report_of_fit, stream_report
+from quadlin.solve.composite.fitting import fit, interrupted, with_passes
 from quadlin.solve.fields.draws import Draws
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.missing_values import missing_variance
-from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.fits.uncertainty import NORMAL, Uncertainty, standard_errors_of
 from quadlin.solve.lowrank.levels import whole
 from quadlin.solve.lowrank.types import Options, Status
 from quadlin.stream.stream import Stream
 
-COUNTS_BEYOND = 2.0  # times the largest training count: the largest mean that is predicted
+REACH = 1.0  # training ranges beyond the training range, up to which features are followed
+MANY = 1.5  # times the number of rows: weights that count so many are worth a word
+
+Attributes = Callable[[], dict[str, Any]]  # what makes a copy of the estimator ready to predict
+OnStep = Callable[[Attributes], bool]  # called after each step; stops the fit by returning True
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The bounds of each feature: one training range beyond its training range."""
+
+    low: Array  # (d,)
+    high: Array
+
+    @classmethod
+    def of(cls, features: Moments) -> "Reach":
+        """Return the bounds of rows with these moments."""
+        xp, low, high = namespace(features.mean), features.low, features.high
+        if low is None or high is None:
+            infinite = xp.full_like(features.mean, inf)
+            return cls(-infinite, infinite)
+        return cls(low - REACH * (high - low), high + REACH * (high - low))
+
+    @unflagged
+    def outside(self, X: Array) -> Array:
+        """Tell which rows have a feature beyond its bounds.
+
+        Columns of zeros, such as words that only new texts have, do not count: they have no effect.
+        """
+        xp, n = namespace(X), X.shape[0]
+        empty = (self.low == 0) & (self.high == 0)
+        low = xp.astype(xp.where(empty, -inf, self.low), X.dtype)
+        high = xp.astype(xp.where(empty, inf, self.high), X.dtype)
+        if not issparse(X):
+            return xp.any((low > X) | (high < X), axis=1)
+        beyond = (X.data < low[X.indices]) | (X.data > high[X.indices])
+        return np.bincount(np.repeat(np.arange(n), np.diff(X.indptr))[beyond], minlength=n) > 0
+
+    @unflagged
+    def clipped(self, X: Array) -> tuple[Array, int]:
+        """Return rows with each feature within its bounds, and how many rows lie outside."""
+        if not X.shape[0]:
+            return X, 0
+        xp = namespace(X)
+        low, high = (xp.astype(bound, X.dtype) for bound in (self.low, self.high))
+        if issparse(X):
+            data = np.clip(X.data, low[X.indices], high[X.indices])
+            if np.array_equal(data, X.data):
+                return X, 0
+            return with_data(X, data), int(self.outside(X).sum())
+        if not bool(xp.any((xp.min(X, axis=0) < low) | (xp.max(X, axis=0) > high))):
+            return X, 0
+        return xp.minimum(xp.maximum(X, low), high), int(xp.count_nonzero(self.outside(X)))
 
 
 @dataclass(frozen=True)
@@ -77,7 +135,7 @@ class Fitted:
 
     def interrupted(self) -> "Fitted":
         """Return the same with the status of a fit that was interrupted."""
-        return self.with_state(replace(self.state, status=Status.interrupted))
+        return self.with_state(interrupted(self.state))
 
     @property
     def has_spread(self) -> bool:
@@ -118,9 +176,7 @@ class Fitted:
 
     def with_passes(self, rows: Rows) -> "Fitted":
         """Return the same with all passes over the rows counted in the last line of the history."""
-        history = self.state.history
-        last = replace(history[-1], passes=rows.walks)
-        return self.with_state(replace(self.state, history=(*history[:-1], last)))
+        return self.with_state(with_passes(self.state, rows))
 
     def with_state(self, state: FitState) -> "Fitted":
         """Return the same with another state."""
@@ -151,43 +207,41 @@ class Fitted:
         return y
 
     @property
-    def smallest_log_mean(self) -> float:
-        """Return the log of the smallest number: a mean of zero would rule every count out."""
-        dtype = self.state.units.scale.dtype
-        return log(float(namespace(self.state.units.scale).finfo(dtype).smallest_normal))
-
-    @property
-    def largest_log_mean(self) -> float:
-        """Return the log of the largest mean of counts: the exponential is followed no further."""
-        high = self.state.target.high
-        return log(COUNTS_BEYOND * float(high[0])) if high is not None and high[0] > 0 else inf
+    def loss(self) -> Loss:
+        """Return the loss that was minimised."""
+        return LOSSES[self.options.loss]
 
     @unflagged
-    def predict_mean(self, X: Array, free: bool = False) -> Array:
+    def predict_mean(self, X: Array) -> Array:
         """Return the means of targets at rows: of counts, the exponential of `predict`."""
         f = self.predict(X)
-        if self.options.loss != "poisson":
-            return f
-        xp = namespace(f)
-        f = xp.clip(f, min=self.smallest_log_mean, max=None if free else self.largest_log_mean)
-        _refuse_too_large("predicted means", f > log(float(xp.finfo(f.dtype).max)), f.dtype)
-        return xp.exp(f)
+        mean = self.loss.predicted(f)
+        _refuse_too_large("predicted means", ~namespace(mean).isfinite(mean), f.dtype)
+        return mean
 
     @unflagged
-    def predict_std(self, X: Array, absent: csr_array | None = None, free: bool = False) -> Array:
+    def predict_std(self, X: Array, absent: csr_array | None = None) -> Array:
         """Return the standard deviations of new observations at rows; `absent`: missing values."""
         xp, gap = namespace(X), self.missing_variance(X, absent)
+
+        def with_gap(std: Array) -> Array:
+            return std if gap is None else xp.astype(xp.sqrt(std**2 + gap), std.dtype)
+
         if self.draws is not None:
-            std = np.asarray(self.draws.predict(X, return_std=True)[1])
-            return std if gap is None else np.sqrt(std**2 + gap).astype(std.dtype)
+            return with_gap(np.asarray(self.draws.predict(X, return_std=True)[1]))
+        if self.loss.linked:
+            return self.loss.observed_std(self.predict_mean(X), with_gap(self.predict_error(X)))
         assert self.law is not None
         units = self.state.units
-        if self.options.loss == "poisson":  # a count varies by √mean about its mean
-            mean, error = self.predict_mean(X, free), self.predict_error(X)
-            squares = error**2 if gap is None else error**2 + gap
-            return xp.sqrt(mean + mean**2 * squares)
-        std = units.target.scale * self.law.predict_std(Block(X, units), predictive=True)
-        return std if gap is None else xp.sqrt(std**2 + gap)
+        return with_gap(units.target.scale * self.law.predict_std(Block(X, units), predictive=True))
+
+    def interval(self, mean: Array, std: Array, level: float) -> tuple[Array, Array]:
+        """Return the ends of intervals that contain new observations with probability `level`.
+
+        Targets are within as many standard deviations as Student's distribution says.
+        """
+        left = NORMAL if self.law is None else self.law.left  # draws include what is not certain
+        return self.loss.interval(mean, std, level, standard_errors_of(level, left))
 
     def missing_variance(self, X: Array, absent: csr_array | None) -> Array | None:
         """Return the mean square error that missing values and new levels cause; None for none.
@@ -226,6 +280,25 @@ class Fitted:
             None if self.law is None else self.law.interaction_std,
         )
 
+    def unscaled(self, share: float) -> "Fitted":
+        """Return a fit of rows whose weights were multiplied by `share` as one of theirs."""
+        if share == 1:
+            return self
+        assert isinstance(self.learned, FitResult)
+        state, tally, options = self.state, self.learned.tally, self.options
+        features, target = (
+            replace(moments, weight=moments.weight / share)
+            for moments in (state.features, state.target)
+        )
+        weights = (tally.weight / share, tally.squared_weight / share**2)
+        learned = replace(
+            self.learned,
+            current=replace(state, features=features, target=target),
+            chosen=replace(options, alpha=(options.alpha[0] / share, options.alpha[1] / share)),
+            tally=replace(tally, weight=weights[0], squared_weight=weights[1]),
+        )
+        return replace(self, learned=learned)
+
     def in_model_dtype(self, X: Array, caller: str) -> Array:
         """Return rows in the dtype of the model; refuse those of another namespace or device."""
         units = self.state.units
@@ -239,3 +312,105 @@ def _refuse_too_large(what: str, too_large: Array, dtype: Any) -> None:
             f"The {what} of {count} rows are too large for {dtype}. Look for wrong units or typing "
             "errors in X."
         )
+
+
+@unflagged
+def in_model_dtype(X: Array, caller: str, example: Array, dtype: Any) -> Array:
+    """Return rows in a dtype; raise an error for another namespace or device than the example."""
+    xp, device = namespace(X), "cpu" if issparse(X) else X.device
+    if example is not None and (xp, device) != (namespace(example), example.device):
+        raise ValueError(
+            f"Inputs passed to {caller}() must use the same namespace and the same device as those "
+            f"passed to fit(): {namespace(example).__name__} on {example.device}, but they are "
+            f"{xp.__name__} on {device}."
+        )
+    return X.astype(dtype, copy=False) if issparse(X) else xp.astype(X, dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Rows that can be read many times, and what to learn from them."""
+
+    task: Task
+    rows: Rows
+    source: MemorySource | Source  # of the rows
+    warm: FitState | None  # to start from
+    on_step: OnStep | None
+
+    def fitted(self) -> Fitted:
+        """Fit the rows."""
+        task, rows, surveyed = self.task, self.rows, self.rows.reduce(survey)
+        names, entries = task.make_units.names, rows.engine.source.entries
+        sparse = entries is not None and entries < surveyed.tally.rows * len(names) / 2
+        dtype = task.make_units.dtype
+        check_survey(surveyed, dtype, names, task.options, task.robust, sparse)
+        hook = None if self.on_step is None else self._hook(self.on_step, surveyed)
+        found, plan = fit(task, rows, surveyed, self.warm, hook)
+        task = replace(task, make_units=plan.make_units, automatic=plan.automatic)
+        result = Fitted.of(task, found.state, found.options, surveyed.tally)
+        return replace(result, pairs=report_of_fit(names, found), law=found.law)
+
+    def _hook(self, on_step: OnStep, surveyed: Survey) -> Callable[[FitState], bool]:
+        def hook(state: FitState) -> bool:
+            options = replace(self.task.options, rank=int(state.model.s.shape[0]))
+            fitted = Fitted.of(self.task, state, options, surveyed.tally)
+            return on_step(fitted.attributes)
+
+        return hook
+
+    def reweighted(self, weight: np.ndarray, y: np.ndarray | None = None) -> "Job":
+        """Return the job with weights multiplied by those of numpy, and perhaps other targets."""
+        source = self.source
+        like = source.y if isinstance(source, MemorySource) else np.empty(0)
+        factors, targets = moved(weight, like), None if y is None else moved(y, like)
+        rows = self.rows.reweighted(factors, targets)
+        if isinstance(source, MemorySource):
+            both = factors if source.weight is None else factors * source.weight
+            source = MemorySource(source.X, source.y if y is None else targets, both)
+        return replace(self, rows=rows, source=source)
+
+    def counting(self) -> tuple["Job", float]:
+        """Return the job with weights that count rows, and what they were multiplied by.
+
+        Penalties of a likelihood are compared with it, and there each row counts.
+        """
+        if isinstance(self.source, MemorySource) and self.source.weight is None:
+            return self, 1.0
+        tally = self.rows.reduce(Tally.of)
+        if not tally.weight > 0:
+            return self, 1.0  # an error follows
+        if tally.unit != NOT_WHOLE and tally.observations > MANY * tally.counting:
+            warn(
+                f"The weights are whole numbers, so {tally.counting:,} rows count as "
+                f"{tally.observations:,.0f} where penalties are chosen. If the weights are only "
+                "relative, and not counts, divide them by their mean."
+            )
+        if tally.share == 1:
+            return self, 1.0
+        return self.reweighted(np.full(tally.rows, tally.share)), tally.share
+
+
+def require_law(fitted: Fitted, estimator: Any, what: str = "Standard errors") -> Uncertainty:
+    """Return the law of the error of a fit; raise where it is not known."""
+    if fitted.law is not None:
+        return fitted.law
+    if fitted.state.status is Status.interrupted:
+        text = "The fit was interrupted before its standard errors were computed. Fit again."
+    elif hasattr(estimator, "draws") and fitted.noise is not None and what != "Standard errors":
+        text = (
+            f"{what} need a fit with draws=200, which is fast and allows for unseen levels, or "
+            "with uncertainty=True. Set one of them and call `fit` again."
+        )
+    elif getattr(estimator, "uncertainty", False):
+        text = (
+            f"{what} are not known, because this model was learned by `partial_fit`, or before "
+            "uncertainty=True was set. Call `fit`, which computes them."
+        )
+    else:
+        text = f"{what} need a fit with uncertainty=True. Set it and call `fit` again."
+        if hasattr(estimator, "draws"):
+            text += (
+                " For rows of one-hot fields, draws=200 also gives the noise and standard "
+                "deviations of predictions, with penalties learned."
+            )
+    raise AttributeError(text)

@@ -1,19 +1,223 @@
-"""The regressor: its parameters, attributes and cost; most of what it does is in `base`."""
+"""The regressor: its parameters, attributes and cost, and predictions of targets."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, overload
 
+import numpy as np
+from scipy.special import xlogy
 from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
-from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk
+from quadlin.core.losses import LOSSES, Loss
+from quadlin.core.moments import Moments
+from quadlin.data import is_dask
+from quadlin.data.dask_rows import lazily, lazily_with_std
 from quadlin.data.names import Categories, Name
 from quadlin.estimators.regression.base import SecondOrderModel
-from quadlin.estimators.regression.scores import d2_of, interval, r2_of, source_to_score
-from quadlin.estimators.regression.streaming import as_array
+from quadlin.estimators.regression.fitted import Fitted, require_law
+from quadlin.estimators.regression.learning import Learning, as_array
+from quadlin.estimators.rows.columns import NO_WEIGHT, RowsLike, Vector, source_to_score
+
+ROUNDING = 1e-12  # of what targets have in them: a constant that leaves no more is exact
 
 
-class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
+class Regressing(RegressorMixin):
+    """A mixin of estimators that predict targets."""
+
+    fitted_: Fitted
+    loss: str
+    _chunks: Any
+
+    @property
+    def noise_(self) -> float:
+        """Return the standard deviation of the noise.
+
+        Needs ``uncertainty=True``, draws, or a factorization machine fitted by its posterior.
+        """
+        fitted: Fitted = self._fitted("noise_")
+        if fitted.loss.linked:
+            raise AttributeError(
+                f"noise_ is not defined for {fitted.loss.kind}: their variance follows from their "
+                "mean."
+            )
+        if fitted.draws is not None:
+            return fitted.draws.noise
+        if fitted.law is None and fitted.noise is not None:
+            return fitted.noise
+        return require_law(fitted, self).noise * fitted.state.units.target.scale
+
+    @overload
+    def predict(self, X: RowsLike, return_std: Literal[False] = False) -> np.ndarray: ...
+
+    @overload
+    def predict(self, X: RowsLike, return_std: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def predict(self, X: RowsLike, return_std: bool = False) -> Any:
+        """Predict targets.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows. A Source is read in chunks. For a Dask collection the result is a lazy Dask array.
+        return_std : bool, default=False
+            Whether to also return the standard deviation of a new observation, including noise, if
+            the noise is equal in all rows and has no heavy tails (or with ``loss="huber"``). A 95%
+            interval is ±1.96 standard deviations with many rows, more with few: see
+            `predict_interval`. For counts (``loss="poisson"``) the variance
+            of the noise is the mean. What missing values could change is included, and the spread
+            of the known levels where that of a row is new. Needs ``uncertainty=True``, or draws.
+
+        Returns
+        -------
+        array (n_samples,), or a pair of them
+            Of the library of X: numpy's, unless X is a tensor or a Dask collection.
+        """
+        check_is_fitted(self)
+        fitted = self.fitted_
+        if is_dask(X):
+            if return_std:
+                _require_spread(self)
+            fitted.columns.check_names(X)
+            dtype = np.dtype(fitted.state.units.scale.dtype)
+            return (lazily_with_std if return_std else lazily)(self.predict, X, dtype)
+        parts = ((y, std) for _, y, std in self.predict_chunks(X, return_std))  # chunks are large
+        y, std = zip(*parts, strict=True)
+        xp = namespace(fitted.state.model.U)
+        return (xp.concat(y), xp.concat(std)) if return_std else xp.concat(y)
+
+    def predict_chunks(
+        self, source: RowsLike, return_std: bool = False
+    ) -> Iterator[tuple[Chunk, Array, Array | None]]:
+        """Predict the rows of a source chunk by chunk: memory does not grow with their number.
+
+        Parameters
+        ----------
+        source : Source
+            Rows, opened with ``encoder=model.encoder_``.
+        return_std : bool, default=False
+            As for `predict`.
+
+        Yields
+        ------
+        chunk, y, std
+            The rows as numbers, their predictions, and standard deviations or None.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor, open_source
+        >>> X = np.random.default_rng(0).standard_normal((300, 2))
+        >>> model = SecondOrderRegressor(1, random_state=0).fit(X, X[:, 0] * X[:, 1])
+        >>> rows = open_source(X, chunk_rows=200)
+        >>> [len(y) for chunk, y, std in model.predict_chunks(rows)]
+        [200, 100]
+        """
+        check_is_fitted(self)
+        if return_std:
+            _require_spread(self)
+        for chunk, inside in self._chunks(source, "predict"):
+            std = self.fitted_.predict_std(inside, chunk.absent) if return_std else None
+            yield chunk, self.fitted_.predict_mean(inside), std
+
+    def predict_interval(self, X: RowsLike, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ends of intervals for new observations.
+
+        The intervals are those of `predict` with its standard deviations: of Student's distribution
+        with as many degrees of freedom as rows minus the effective number of parameters, so that
+        they also hold for few rows. For counts (``loss="poisson"``) the ends are counts.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
+            Rows.
+        level : float, default=0.95
+            Probability of the intervals.
+
+        Returns
+        -------
+        low, high : arrays (n_samples,)
+            NaN if no rows are left to estimate the noise.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from quadlin import SecondOrderRegressor
+        >>> x = np.arange(8.0)[:, None]
+        >>> y = 2 * x[:, 0] + [0.1, -0.2, 0.2, -0.1, 0.0, 0.1, -0.2, 0.1]
+        >>> model = SecondOrderRegressor(0, alpha=0, uncertainty=True).fit(x, y)
+        >>> low, high = model.predict_interval([[3.5]])
+        >>> low.round(1), high.round(1)
+        (array([6.6]), array([7.4]))
+        """
+        mean, std = self.predict(X, return_std=True)
+        return self.fitted_.interval(mean, std, level)
+
+    def score(self, X: RowsLike, y: Vector = None, sample_weight: Vector = None) -> float:
+        """Return R², the share of the variance of the targets that is predicted.
+
+        With ``loss="poisson"`` it is D², the same share of Poisson's deviance.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, frame or Source (n_samples, n_features)
+            Rows. A Source that was opened with its target needs no y: it is read once, chunk by
+            chunk.
+        y : array (n_samples,)
+            Targets.
+        sample_weight : array (n_samples,) or None
+            Weights; a Source has its own.
+
+        Returns
+        -------
+        float
+        """
+        source, loss = source_to_score(self, X, y, sample_weight, "targets"), LOSSES[self.loss]
+        if source is not None:
+            return explained(loss, self.predict_chunks(source))
+        if loss.linked:
+            mean = to_numpy(self.predict(X))
+            weight = None if sample_weight is None else as_array(sample_weight)
+            return explained(loss, [(Chunk(mean, as_array(y), weight), mean, None)])
+        return float(super().score(X, y, sample_weight))
+
+
+def _require_spread(estimator: Any) -> None:
+    """Raise where the standard deviations of predictions are not known."""
+    if estimator.fitted_.draws is None:
+        require_law(estimator.fitted_, estimator, "Standard deviations of predictions")
+
+
+def explained(loss: Loss, predicted: Iterable[tuple[Chunk, Array, Any]]) -> float:
+    """Return R² or D² of chunks and their predicted means: 1 − loss/loss of the best constant.
+
+    Of a constant target it is 1 if exact, else 0.
+    """
+    left = entropy = 0.0
+    target: Moments | None = None
+    for chunk, mean, _ in predicted:
+        y, mean = (to_numpy(a).astype(np.float64) for a in (chunk.y, mean))
+        if loss.nonnegative and (y < 0).any():
+            raise ValueError(f"Counts are ≥ 0, but the targets go down to {y.min():.4g}.")
+        omega = chunk.weights
+        left += float(omega @ loss.value_and_slope(loss.link(mean), y)[0])
+        if loss.linked:
+            entropy += float(omega @ xlogy(y, y))
+        moments = Moments.of(y[:, None], omega)
+        target = moments if target is None else target + moments
+    assert target is not None  # a Source without rows raises an error
+    if not target.weight > 0:
+        raise ValueError(NO_WEIGHT)
+    mean, variance = float(target.mean[0]), float(target.var[0])
+    varies = bool(target.varies(np.float64)[0])
+    if not varies:
+        exact = ROUNDING * target.weight * mean if loss.linked else 0.0
+        return 0.0 if left > exact else 1.0
+    return 1 - left / loss.null(target.weight, mean, variance, entropy)
+
+
+class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
     r"""Second order linear model with a low-rank, signed quadratic part, and a few pairs beside it.
 
     .. math:: y = b + x^\top w + x^\top M x + \text{noise},
@@ -168,67 +372,3 @@ class SecondOrderRegressor(RegressorMixin, SecondOrderModel):
         self.max_memory = max_memory
         self.warm_start = warm_start
         self.random_state = random_state
-
-    losses = ("squared", "huber", "poisson")
-
-    def predict_interval(self, X: Any, level: float = 0.95) -> tuple[Array, Array]:
-        """Return the ends of intervals for new observations.
-
-        The intervals are those of `predict` with its standard deviations: of Student's distribution
-        with as many degrees of freedom as rows minus the effective number of parameters, so that
-        they also hold for few rows. For counts (``loss="poisson"``) the ends are counts.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
-            Rows.
-        level : float, default=0.95
-            Probability of the intervals.
-
-        Returns
-        -------
-        low, high : arrays (n_samples,)
-            NaN if no rows are left to estimate the noise.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from quadlin import SecondOrderRegressor
-        >>> x = np.arange(8.0)[:, None]
-        >>> y = 2 * x[:, 0] + [0.1, -0.2, 0.2, -0.1, 0.0, 0.1, -0.2, 0.1]
-        >>> model = SecondOrderRegressor(0, alpha=0, uncertainty=True).fit(x, y)
-        >>> low, high = model.predict_interval([[3.5]])
-        >>> low.round(1), high.round(1)
-        (array([6.6]), array([7.4]))
-        """
-        mean, std = self.predict(X, return_std=True)
-        return interval(self.fitted_, mean, std, level)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return R², the share of the variance of the targets that is predicted.
-
-        With ``loss="poisson"`` it is D², the same share of Poisson's deviance.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, frame or Source (n_samples, n_features)
-            Rows. A Source that was opened with its target needs no y: it is read once, chunk by
-            chunk.
-        y : array (n_samples,)
-            Targets.
-        sample_weight : array (n_samples,) or None
-            Weights; a Source has its own.
-
-        Returns
-        -------
-        float
-        """
-        source = source_to_score(self, X, y, sample_weight, "targets")
-        if source is not None:
-            of = d2_of if self.loss == "poisson" else r2_of
-            return of(self.predict_chunks(source))
-        if self.loss == "poisson":
-            mean = to_numpy(self.predict(X))
-            weight = None if sample_weight is None else as_array(sample_weight)
-            return d2_of([(Chunk(mean, as_array(y), weight), mean, None)])
-        return float(super().score(X, y, sample_weight))

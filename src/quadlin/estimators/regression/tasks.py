@@ -21,11 +21,12 @@ from quadlin.data import Source
 from quadlin.data.encoder import TableEncoder, text_columns
 from quadlin.data.fields import check_one_hot, fields_among, given_fields, groups_in
 from quadlin.data.names import Name, positions_of
+from quadlin.estimators.rows.checks import alphas, is_auto
 from quadlin.estimators.rows.columns import Columns
-from quadlin.estimators.rows.parameters import alphas, is_auto
+from quadlin.solve.composite.fitting import TablePlan
 from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan
+from quadlin.solve.lowrank.types import FIXED, Automatic, Options
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES, MOST_TANGENT
 from quadlin.solve.pairs.pair_search import MOST_PAIRS
 from quadlin.stream.memory import (
@@ -43,14 +44,11 @@ PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chose
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(Plan):
+class Task(TablePlan):
     """What an estimator wants to learn: the plan of a fit, and what solvers need not know."""
 
     columns: Columns
     max_memory: int | str = "auto"
-    robust: bool = False
-    uncertainty: bool | str = False  # or "robust"
-    pairs: PairRequest | None = None
 
     def new_stream(self) -> Stream:
         """Return a stream that has no rows yet."""
@@ -126,7 +124,7 @@ def request_of(estimator: Any, columns: Columns, sparse: bool) -> PairRequest | 
     d = len(names)
     if is_auto(pairs):
         plain = estimator.fit_intercept and estimator.solver == "auto"
-        plain = plain and estimator.loss != "poisson"
+        plain = plain and LOSSES[estimator.loss].has_moments
         linear = estimator.rank == 0 and is_auto(estimator.alpha)
         looks = (is_auto(estimator.rank) or linear) and plain and 2 <= d <= AUTO_FEATURES
         return PairRequest(asked=False) if looks else None
@@ -171,7 +169,7 @@ def task_of(
         automatic_of(estimator),
         columns=columns,
         max_memory=estimator.max_memory,
-        robust=estimator.loss == "huber",
+        robust=LOSSES[estimator.loss].robust,
         uncertainty=estimator.uncertainty,
         pairs=request_of(estimator, columns, is_sparse(source)),
     )
@@ -180,7 +178,7 @@ def task_of(
 def automatic_of(estimator: Any) -> Automatic:
     """Return what an estimator leaves to the rows."""
     rank, alpha = is_auto(estimator.rank), is_auto(estimator.alpha)
-    return Automatic(rank, alpha, alpha and estimator.loss != "huber")
+    return Automatic(rank, alpha, alpha and not LOSSES[estimator.loss].robust)
 
 
 def options_of(estimator: Any, d: int) -> Options:

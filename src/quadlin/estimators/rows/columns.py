@@ -8,11 +8,13 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 from sklearn.utils import check_array, check_X_y
+from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import Array, canonical, moved
-from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.chunks import Chunk, MemorySource, Table
 from quadlin.core.messages import warn
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
@@ -22,8 +24,8 @@ from quadlin.data.csv_text import Dialect
 from quadlin.data.encoder import TableEncoder, Unseen, text_columns
 from quadlin.data.names import NumberedNames, did_you_mean, shortened
 from quadlin.data.reader import array_fill, fill_missing
-from quadlin.estimators.rows.input_errors import check_weights
-from quadlin.estimators.rows.validation import (
+from quadlin.estimators.rows.checks import (
+    check_weights,
     checked_weight,
     float_types,
     refuse_masked,
@@ -35,6 +37,11 @@ from quadlin.estimators.rows.validation import (
 from quadlin.explain.diagnosis import listed
 
 NO_TARGET = "The source has no target. Open it with `target`."
+NO_WEIGHT = "All weights are zero, so there is no row to score."
+
+# What the methods of estimators take; frames, sparse matrices and tensors are tables.
+RowsLike = ArrayLike | Table | Source
+Vector = ArrayLike | Table | None
 
 
 @dataclass(frozen=True)
@@ -272,6 +279,19 @@ def encoded(
     if unseen:
         warn_unseen(unseen, learns)
     return X
+
+
+def source_to_score(estimator: Any, X: Any, y: Any, weight: Any, targets: str) -> Source | None:
+    """Return the Source to score, None for other rows; refuse rows without what is predicted."""
+    if not isinstance(X, Source):
+        if y is None:
+            raise ValueError(f"score needs {targets}: give y, or a Source opened with target=.")
+        return None
+    check_is_fitted(estimator)
+    source = as_source(X, y, weight, None)
+    if not source.has_target:
+        raise ValueError(NO_TARGET)
+    return source
 
 
 def feature_names(estimator: Any) -> list[str]:

@@ -10,10 +10,9 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from quadlin.core.arrays import unflagged
-from quadlin.estimators.regression.base import no_model_yet, raise_or_warn
+from quadlin.estimators.regression.learning import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.parameters import check_tol, check_whole
-from quadlin.estimators.rows.validation import float_types, validated
+from quadlin.estimators.rows.checks import check_tol, check_whole, float_types, validated
 from quadlin.estimators.signals.intensities import (
     checked_intensities,
     is_enough,

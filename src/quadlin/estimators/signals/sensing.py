@@ -10,9 +10,9 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import unflagged
-from quadlin.estimators.regression.base import no_model_yet, raise_or_warn
+from quadlin.estimators.regression.learning import no_model_yet, raise_or_warn
 from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.validation import float_types
+from quadlin.estimators.rows.checks import float_types
 from quadlin.estimators.signals.background import Explanation, warn_of_background
 from quadlin.estimators.signals.intensities import (
     checked_targets,

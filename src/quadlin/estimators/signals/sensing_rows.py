@@ -8,8 +8,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.messages import warn
-from quadlin.estimators.rows.parameters import is_auto
-from quadlin.estimators.rows.validation import checked_weight
+from quadlin.estimators.rows.checks import checked_weight, is_auto
 from quadlin.solve.signals.search import FAR, Majority
 
 FEW = 1.5  # measurements per unknown, below which a search with noise mostly fails

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from quadlin.core.messages import warn
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.parameters import is_auto
+from quadlin.estimators.rows.checks import is_auto
 from quadlin.estimators.signals.sensing_rows import (
     FEW,
     NOTABLE,

@@ -1,0 +1,546 @@
+"""What cannot be used is refused at the door: parameters, rows, targets and weights, in this order.
+
+Errors say what came, where it is, and what to do; rows and names are checked by scikit-learn.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date, time, timedelta
+from math import inf
+from numbers import Integral, Real
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+from array_api_compat import is_array_api_obj
+from scipy.sparse import issparse
+from sklearn import __version__, get_config
+from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils.validation import validate_data
+
+from quadlin.core.arrays import Array, moved, namespace, refuse_broken_sparse, to_numpy
+from quadlin.core.losses import LOSSES, OF_REGRESSORS, loss_named
+from quadlin.core.messages import warn
+from quadlin.core.moments import Survey, Tally
+from quadlin.data.columns import TIMES, dates_in
+from quadlin.explain.diagnosis import listed
+from quadlin.solve.lowrank.types import Options
+
+# Before 1.9 scikit-learn asks frames for their names by a protocol that polars 2 does not have.
+_SEES_FRAMES = tuple(map(int, __version__.split(".")[:2])) >= (1, 9)
+
+COMPLEX = (
+    "Complex data not supported: X holds complex numbers. Give their real and imaginary parts as "
+    "columns: np.hstack([X.real, X.imag])."
+)
+DATES = (date, time, timedelta, np.datetime64, np.timedelta64)  # of objects, pandas' included
+COMPLEX_TARGETS = (
+    "Complex data not supported: y holds complex numbers, but a target is one real number per row. "
+    "Fit one model to y.real and one to y.imag."
+)
+WORDS = {  # the values of parameters, the default first
+    "solver": ("auto", "moments", "paper"),
+    "squares": ("auto", True, False),
+    "loss": OF_REGRESSORS,
+    "extrapolation": ("clip", "free"),
+    "uncertainty": (False, True, "robust"),
+    "missing": ("error", "mean"),
+}
+LEAST_LABELS, FEW_LABELS, MOST_LABELS = 1e-3, 0.1, 1e9  # that rows of a stream may count as
+MERGED = 1000  # times the distance of neighbouring numbers: a column of a smaller range is rounding
+HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
+MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
+LARGE = 100  # times the usual largest value of a column: suspicious in sparse rows
+
+
+def is_auto(value: Any) -> bool:
+    """Tell whether a parameter is to be chosen from the rows."""
+    return isinstance(value, str) and value == "auto"
+
+
+def is_asked_for(pairs: Any) -> bool:
+    """Tell whether pairs are wanted in any case, or only where the rows show some."""
+    return not (pairs is None or is_auto(pairs))
+
+
+def is_whole(value: Any, least: int) -> bool:
+    """Tell whether a parameter is a whole number, not a boolean, and at least this large."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def check_whole(estimator: Any, name: str, least: int, auto: bool = False) -> None:
+    """Refuse a parameter that is neither a whole number nor, if that is allowed, "auto"."""
+    value = getattr(estimator, name)
+    if not (is_whole(value, least) or (auto and is_auto(value))):
+        other = ', or "auto"' if auto else ""
+        raise ValueError(f"{name}={value!r} must be a whole number ≥ {least}{other}.")
+
+
+def check_tol(tol: Any) -> None:
+    """Refuse a tolerance that is not a number in [0, 1)."""
+    if not isinstance(tol, Real) or not 0 <= float(tol) < 1:
+        raise ValueError(f"tol={tol!r} must be a number in [0, 1).")
+
+
+def refuse_conflicts(conflicts: Mapping[str, Any], text: str) -> None:
+    """Raise an error for the first option that conflicts; `text` is its template."""
+    for option, conflicting in conflicts.items():
+        if conflicting:
+            raise ValueError(text.format(option=option))
+
+
+def alphas(alpha: Any) -> tuple[float, float]:
+    """Return the penalties of the linear and of the quadratic part."""
+    pair = (alpha, alpha) if isinstance(alpha, Real) else alpha
+    good = isinstance(pair, Sequence | np.ndarray) and len(pair) == 2
+    if not good or not all(isinstance(a, Real) and 0 <= float(a) < inf for a in pair):
+        raise ValueError(
+            f'alpha={alpha!r} must be "auto", a number ≥ 0, or a pair of them for w and for M.'
+        )
+    return float(pair[0]), float(pair[1])
+
+
+def check_options(estimator: Any) -> None:
+    """Refuse parameters that make no sense, and say which would."""
+    check_whole(estimator, "rank", 0, auto=True)
+    check_whole(estimator, "max_iter", 1)
+    _check_memory(estimator.max_memory)
+    check_tol(estimator.tol)
+    if not is_auto(estimator.alpha):
+        alphas(estimator.alpha)
+    parameters = vars(estimator)  # `get_params` reads signatures, for a third of a millisecond
+    for name, allowed in WORDS.items():
+        value = parameters.get(name, allowed[0])
+        if value not in allowed:
+            words = ", ".join(map(repr, allowed))
+            raise ValueError(f"{name}={value!r} is not one of {words}.")
+    if not isinstance(estimator.uncertainty, Integral | np.bool_ | str):
+        raise ValueError(f'uncertainty={estimator.uncertainty!r} must be True, False or "robust".')
+    if estimator.solver != "auto":
+        if not is_auto(estimator.alpha) and any(alphas(estimator.alpha)):
+            raise ValueError(
+                '`alpha` above 0 needs solver="auto": moment estimates have no penalty.'
+            )
+        if not loss_named(estimator.loss).has_moments:
+            raise ValueError(
+                f'loss={estimator.loss!r} needs solver="auto": moment estimates minimise squared '
+                "errors only."
+            )
+    _check_categories(estimator.categorical_features)
+    _check_pairs(estimator)
+
+
+def _check_categories(given: Any) -> None:
+    """Refuse what cannot declare categories."""
+    if given is None or (isinstance(given, str) and given == "from_dtype"):
+        return
+    listed = not isinstance(given, str) and isinstance(given, Sequence | np.ndarray)
+    kinds = str | Integral | np.bool_ | Sequence | np.ndarray
+    if not listed or not all(isinstance(item, kinds) for item in given):
+        raise ValueError(
+            f'categorical_features={given!r} must be "from_dtype", None, a list of '
+            "names or positions of columns or of groups of 0/1 columns, or one boolean per column."
+        )
+
+
+def _check_pairs(estimator: Any) -> None:
+    """Refuse pairs that make no sense, and say which would."""
+    pairs = estimator.pairs
+    if not is_asked_for(pairs):
+        return
+    if not (is_whole(pairs, 0) or _is_list_of_pairs(pairs)):
+        raise ValueError(
+            f'pairs={pairs!r} must be "auto", None, a whole number ≥ 0, or a list of '
+            "pairs of features, by position or name."
+        )
+    conflicts = {
+        "fit_intercept=False": not estimator.fit_intercept,
+        f"solver={estimator.solver!r}": estimator.solver != "auto",
+        f"loss={estimator.loss!r}": not loss_named(estimator.loss).has_moments,
+    }
+    refuse_conflicts(
+        conflicts,
+        "`pairs` cannot be combined with {option}: pairs are searched by least squares beside b "
+        "and w. Leave one of them out.",
+    )
+
+
+def _is_list_of_pairs(pairs: Any) -> bool:
+    if isinstance(pairs, str) or not isinstance(pairs, Sequence | np.ndarray):
+        return False
+    return all(not isinstance(p, str) and np.shape(p) == (2,) for p in pairs)
+
+
+def _check_memory(memory: Any) -> None:
+    if not is_whole(memory, 1) and not (isinstance(memory, str) and memory in ("auto", "minimal")):
+        raise ValueError(
+            f'max_memory={memory!r} must be "auto", "minimal" or a whole number of bytes above 0.'
+        )
+
+
+def check_one_pass(estimator: Any) -> None:
+    """Refuse options that need several passes over the rows."""
+    conflicts = {
+        f"loss={estimator.loss!r}": not loss_named(estimator.loss).one_pass,
+        f"uncertainty={estimator.uncertainty!r}": estimator.uncertainty,
+    }
+    refuse_conflicts(
+        conflicts,
+        "{option} needs several passes over the rows, but these can be read only once. Write them "
+        "to a file first, or leave the option out.",
+    )
+
+
+class _NamedRows:
+    """A frame as rows with names, by the protocol that older versions of scikit-learn ask for."""
+
+    def __init__(self, frame: nw.DataFrame[Any]):
+        self.frame, self.shape = frame, frame.shape
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.frame.to_numpy(), dtype=dtype)
+
+    def __dataframe__(self) -> "_NamedRows":
+        return self
+
+    def column_names(self) -> list[str]:
+        return self.frame.columns
+
+    def num_rows(self) -> int:
+        return len(self.frame)
+
+
+def float_types(X: Any) -> tuple[Any, Any]:
+    """Return the dtypes that rows may keep, in the namespace scikit-learn will leave them in.
+
+    The first is what others become: tensors of single precision that scikit-learn is going to turn
+    into arrays, whose dtype it does not know, stay single.
+    """
+    array_api = get_config()["array_api_dispatch"] and is_array_api_obj(X) and not issparse(X)
+    xp = namespace(X) if array_api else np
+    single = is_array_api_obj(X) and str(X.dtype).endswith("float32")
+    return (xp.float32, xp.float64) if single else (xp.float64, xp.float32)
+
+
+def checked_weight(weight: Any, y: Array) -> Array | None:
+    """Return the weights in float64, on the device of y; None if there are none."""
+    if weight is None:
+        return None
+    xp = namespace(y)
+    if isinstance(weight, Real):
+        weight = xp.full(y.shape, float(weight), dtype=y.dtype, device=y.device)
+    refuse_masked(weight, "sample_weight")
+    refuse_dates(weight, "sample_weight")
+    weight = check_array(weight, ensure_2d=False, dtype=None, input_name="sample_weight")
+    weight = moved(weight, y)
+    if weight.ndim != 1:
+        raise ValueError(f"sample_weight must be one number per row; its shape is {weight.shape}.")
+    check_consistent_length(y, weight)
+    if bool(xp.any(weight < 0)):
+        raise ValueError("sample_weight has negative entries; weights must be ≥ 0.")
+    if not bool(xp.any(weight > 0)):
+        raise ValueError("All entries of sample_weight are zero, which leaves no row to fit.")
+    return weight
+
+
+def validated(estimator: Any, X: Any, *target: Any, **checks: Any) -> Any:
+    """Return what `validate_data` does, which notes or compares the names of the columns."""
+    if not _SEES_FRAMES and not hasattr(X, "__dataframe__"):
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+        X = _NamedRows(frame) if isinstance(frame, nw.DataFrame) else X
+    return validate_data(estimator, X, *target, **checks)
+
+
+def validated_numbers(
+    estimator: Any, X: Any, *target: Any, may_be_missing: bool, **checks: Any
+) -> Any:
+    """Return rows of numbers, and targets if there are any; errors say what is wrong, and where."""
+    finite = "allow-nan" if may_be_missing else True
+    checks |= {"accept_sparse": "csr", "dtype": float_types(X), "ensure_all_finite": finite}
+    with clear_errors(X):
+        return validated(estimator, X, *target, **checks)
+
+
+@contextmanager
+def clear_errors(X: Any = None) -> Iterator[None]:
+    """Add to the errors of scikit-learn where in X the problem is, and what to do."""
+    try:
+        yield
+    except ValueError as error:
+        if "Input X contains NaN" in str(error):
+            raise ValueError(
+                f"Input X contains NaN (missing values){_first(np.isnan, X)}. Use "
+                'missing="mean", which replaces them by the means of the fitted rows, or '
+                "fill or drop them beforehand."
+            ) from None
+        if "Input X contains infinity" in str(error) and (first := _first(np.isinf, X)):
+            raise ValueError(
+                f"Input X contains infinity{first}. Replace such values by finite numbers, or "
+                "leave those rows out."
+            ) from None
+        if "Complex data not supported" in str(error):
+            raise ValueError(COMPLEX) from None
+        raise
+
+
+def _first(is_bad: Callable[[np.ndarray], np.ndarray], X: Any) -> str:
+    """Say where the first bad value of rows is."""
+    names = getattr(X, "column_names", getattr(X, "columns", None))
+    try:
+        values: Any = X.tocsr() if issparse(X) else np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError):  # rows of other kinds, or on another device
+        return ""
+    if issparse(values):
+        at = np.flatnonzero(is_bad(values.data))
+        if not len(at):
+            return ""
+        row, column = int(np.searchsorted(values.indptr, at[0], "right")) - 1, values.indices[at[0]]
+    else:
+        places = np.argwhere(is_bad(values))
+        if not len(places) or places.shape[1] != 2:
+            return ""
+        row, column = places[0]
+    name = f"x{column}" if names is None else str(list(names)[column])
+    return f", first in row {row} (counted from 0) of column {name!r}"
+
+
+def refuse_unusable(X: Any, y: Any, weight: Any) -> None:
+    """Refuse rows that are not a table or are masked, and targets that are not numbers."""
+    refuse_no_table(X)
+    for values, name in ((X, "X"), (y, "y"), (weight, "sample_weight")):
+        refuse_masked(values, name)
+    refuse_text_targets(y)
+    if getattr(getattr(y, "dtype", None), "kind", "") == "c":
+        raise ValueError(COMPLEX_TARGETS)
+    refuse_missing_targets(y)
+
+
+def refuse_missing_targets(y: Any) -> None:
+    """Refuse targets that are missing, masked, infinite or dates, by the first of them."""
+    if y is None:
+        return
+    refuse_masked(y, "y")
+    refuse_dates(y, "y")
+    try:
+        values = np.asarray(y, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError):  # scikit-learn refuses these by itself
+        return
+    bad = ~np.isfinite(values)
+    if values.ndim not in (1, 2) or not bad.any():
+        return
+    row = int(np.argwhere(bad)[0, 0])
+    what = "NaN (a missing value)"
+    if not np.isnan(values[bad]).any():
+        what = "infinity or a value too large for dtype('float64')"
+    raise ValueError(
+        f"Input y contains {what}, first in row {row} (counted from 0); {int(bad.sum())} of the "
+        f"{len(values)} targets are like this. Leave those rows out of X and y."
+    )
+
+
+def refuse_dates(values: Any, name: str) -> None:
+    """Refuse a list, an array or a series of dates, times or durations."""
+    if (kind := kind_of_dates(values)) is not None:
+        raise ValueError(dates_in(name, kind))
+
+
+def kind_of_dates(values: Any) -> str | None:
+    """Return the dtype of dates, times or durations, or the type of one among objects, if any."""
+    series = nw.from_native(values, pass_through=True, allow_series=True)
+    times = isinstance(series, nw.Series) and series.dtype in TIMES
+    if times or getattr(getattr(values, "dtype", None), "kind", "") in ("m", "M"):
+        return str(values.dtype)
+    return next((type(v).__name__ for v in _objects(values) if isinstance(v, DATES)), None)
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Refuse a masked array with masked entries: below the mask are numbers that mean nothing."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        count = int(np.count_nonzero(np.ma.getmaskarray(values)))
+        raise ValueError(
+            f"{name} is a masked array with {count} masked entries, whose values are meaningless. "
+            + (
+                'Use X.filled(np.nan) with missing="mean", or drop those rows.'
+                if name == "X"
+                else "Drop those rows."
+            )
+        )
+
+
+def refuse_no_table(X: Any) -> None:
+    """Refuse rows that are not a table, of kinds for which scikit-learn has no clear error."""
+    kind, dtype, shape = type(X).__name__, getattr(X, "dtype", None), getattr(X, "shape", None)
+    if (isinstance(X, dict | set) and not issparse(X)) or hasattr(X, "__next__"):
+        raise TypeError(
+            f"X is a {kind}, not a table. Give an array, a sparse matrix or a frame (pd.DataFrame "
+            "of a dict of columns), or open rows that come one by one with quadlin.open_source."
+        )
+    if isinstance(dtype, np.dtype) and dtype.names:
+        raise TypeError(
+            f"X is a structured array with the fields {', '.join(dtype.names)}. Give a table: "
+            "pd.DataFrame(X), or np.lib.recfunctions.structured_to_unstructured(X)."
+        )
+    if isinstance(shape, tuple) and len(shape) == 2 and shape[1] == 0 and hasattr(X, "columns"):
+        raise ValueError(
+            f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required: the "
+            "frame has no columns."
+        )
+    refuse_broken_sparse(X)
+
+
+def refuse_text_targets(y: Any) -> None:
+    """Refuse targets that are classes."""
+    label = next((value for value in _objects(y) if isinstance(value, str)), None)
+    if label is not None:
+        raise ValueError(
+            f"The targets are text, such as {label!r}, but a regressor predicts numbers. If they "
+            "are numbers stored as text, convert them: y.astype(float). For classes use "
+            "SecondOrderClassifier (for a factorization machine FactorizationMachineClassifier)."
+        )
+
+
+def _objects(values: Any) -> list[Any]:
+    """Return the values of a list, or of a vector that does not hold numbers."""
+    if isinstance(values, list | tuple):
+        return list(values)
+    if not isinstance(values, np.ndarray) and hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    text = isinstance(values, np.ndarray) and values.dtype.kind in "OUT"
+    return values.ravel().tolist() if text else []
+
+
+def check_survey(
+    surveyed: Survey,
+    dtype: Any,
+    names: Sequence[str],
+    options: Options,
+    robust: bool,
+    sparse: bool,
+) -> None:
+    """Refuse rows that cannot be fitted, and warn of suspicious ones, by what one pass showed."""
+    check_row_count(surveyed.tally.rows)
+    check_weights(surveyed.tally, dtype)
+    _check_counts(surveyed, options)
+    _check_merged(surveyed, names)
+    warn_of_target(surveyed, options)
+    _warn_of_extremes(surveyed, names, options, robust, sparse)
+
+
+def check_row_count(rows: int) -> None:
+    """Refuse a single row, as of an array, and warn of two."""
+    if rows < 2:
+        raise ValueError("There is 1 row with a target, but a fit needs at least 2. Add rows.")
+    if rows == 2:
+        warn(
+            "There are only 2 rows. A line passes through any two, so the fit says nothing about "
+            "the error of its predictions. Add rows."
+        )
+
+
+def check_weights(tally: Tally, dtype: Any) -> None:
+    """Refuse weights so large or so small that sums of that dtype would be lost."""
+    mean = tally.weight / max(1, tally.counting)
+    most = HEAVIEST[32 if "32" in str(dtype) else 64]
+    if tally.counting and not 1 / most <= mean <= most:
+        raise ValueError(
+            f"The weights are {mean:.0e} on average, too {'large' if mean > 1 else 'small'} to sum "
+            "up. Divide them all by the same number, and alpha as well."
+        )
+
+
+def check_label_weights(tally: Tally, first: bool) -> None:
+    """Refuse weights that count no labels in a stream, and warn of the first if they count few."""
+    if not tally.counting:
+        return
+    mean = tally.weight / tally.counting
+    text = (
+        f"The weights are {mean:.0e} on average. In a stream weights count labels, and the "
+        f"{tally.counting:,} rows count as {tally.weight:.2g}. Divide them by their mean."
+    )
+    if mean > MOST_LABELS or (first and mean < LEAST_LABELS):
+        raise ValueError(text)
+    if first and mean < FEW_LABELS:
+        warn(text)
+
+
+def warn_of_target(surveyed: Survey, options: Options) -> None:
+    """Warn of a target from which there is nothing to learn, or which the model cannot reach."""
+    target, mean = surveyed.target, float(surveyed.target.mean[0])
+    if not bool(target.varies(target.mean.dtype)[0]):
+        warn(f"The target is {mean:.4g} in every row, so the model is constant.")
+    if options.psd and not (options.fit_linear or options.fit_intercept) and mean < 0:
+        warn(
+            f"The targets are negative on average ({mean:.4g}), but the model "
+            "predicts no negative numbers with psd=True and neither a linear term "
+            "nor an intercept. Leave out psd=True, or change the sign of the targets."
+        )
+
+
+def _check_merged(surveyed: Survey, names: Sequence[str]) -> None:
+    """Refuse numbers so large, and so close, that float64 has merged some of them; warn of one.
+
+    Whatever they were before: integers of a file, of Python or of an array of objects.
+    """
+    for moments, titles in ((surveyed.features, names), (surveyed.target, ["y"])):
+        if moments.low is None or moments.high is None:
+            continue
+        low, high = (to_numpy(a).astype(np.float64) for a in (moments.low, moments.high))
+        gap = np.spacing(np.maximum(np.abs(low), np.abs(high)))
+        for j in np.flatnonzero((gap > 1) & (high - low < MERGED * gap)).tolist():
+            what = "The target" if titles == ["y"] else f"Column {titles[j]!r}"
+            if low[j] == high[j]:
+                warn(
+                    f"{what} is {low[j]:.0f} in every row, as far as float64 can tell: it rounds "
+                    f"integers of this size to multiples of {gap[j]:.0f}. If they differ, subtract "
+                    "the smallest before the conversion to float64."
+                )
+                continue
+            raise ValueError(
+                f"{what} holds numbers from {low[j]:.0f} to {high[j]:.0f}, which float64 rounds to "
+                f"multiples of {gap[j]:.0f}, so different numbers became equal. Subtract the "
+                "smallest before the conversion to float64, or leave the column out if it is an "
+                "id."
+            )
+
+
+def _check_counts(surveyed: Survey, options: Options) -> None:
+    """Refuse negative targets where they are to be counts."""
+    low = surveyed.target.low
+    if LOSSES[options.loss].nonnegative and low is not None and float(low[0]) < 0:
+        raise ValueError(
+            f"The targets go down to {float(low[0]):.4g}, but loss={options.loss!r} is for counts "
+            'and other targets ≥ 0. Leave those rows out, or use loss="squared".'
+        )
+
+
+def _warn_of_extremes(
+    surveyed: Survey, names: Sequence[str], options: Options, robust: bool, sparse: bool
+) -> None:
+    """Warn where a handful of rows carry the fourth moment of the target or of features.
+
+    Σz⁴ = nφ, and a row that is far from all others has z² ≈ n: so about n/φ rows carry it. In
+    sparse rows that is normal, so a value must be large beside those of other columns, too.
+    """
+    n = surveyed.features.weight
+    if n < MANY_ROWS:
+        return
+    features, target = surveyed.features, surveyed.target
+    few = to_numpy((features.phi > n / HANDFUL) & ~features.has_two_values & (features.var > 0))
+    if sparse and few.any() and features.low is not None:
+        largest = np.maximum(*(np.abs(to_numpy(v)) for v in (features.low, features.high)))
+        few &= largest > LARGE * np.median(largest[largest > 0])
+    extreme = [names[int(j)] for j in np.flatnonzero(few)]
+    if extreme:
+        warn(
+            f"A handful of rows have extreme values in {listed(extreme)}, and dominate squares and "
+            "products. Check these values, or transform the columns, such as by a logarithm."
+        )
+    linked = LOSSES[options.loss].linked
+    if float(target.phi[0]) > n / HANDFUL and not robust and not linked:
+        warn(
+            "A handful of rows have extreme targets, and dominate a fit by squared "
+            'errors. Check them, or use loss="huber".'
+        )
