@@ -485,9 +485,11 @@ class SecondOrderModel(BaseEstimator):
             ids = find_ids(rows, fitted.columns.number_names, fitted.names)
         n_rows, effective = fitted.n_rows, fitted.learned.tally.effective
         columns = (fitted.names, fitted.fields)
-        how = (self.loss, is_auto(self.alpha) or hasattr(self, "cv_results_"))
+        chooses = hasattr(self, "cv_results_") or is_auto(self.alpha)  # type: ignore[attr-defined]
         ended = status_advice(state.status, self.get_params(deep=False))
-        text = diagnosis(state, ended, n_rows, effective, *columns, options, findings, *how)
+        text = diagnosis(
+            state, ended, n_rows, effective, *columns, options, findings, self.loss, chooses
+        )
         if ids:
             text += (
                 f"\ncolumns: {listed(ids)} hold whole numbers that look like ids. If their order "
