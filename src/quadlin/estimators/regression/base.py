@@ -485,7 +485,7 @@ class SecondOrderModel(BaseEstimator):
             ids = find_ids(rows, fitted.columns.number_names, fitted.names)
         n_rows, effective = fitted.n_rows, fitted.learned.tally.effective
         columns = (fitted.names, fitted.fields)
-        chooses = hasattr(self, "cv_results_") or is_auto(self.alpha)  # type: ignore[attr-defined]
+        chooses = hasattr(self, "cv_results_") or is_auto(self.alpha)
         ended = status_advice(state.status, self.get_params(deep=False))
         text = diagnosis(
             state, ended, n_rows, effective, *columns, options, findings, self.loss, chooses
