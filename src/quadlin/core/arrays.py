@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
-from array_api_compat import array_namespace, to_device
+from array_api_compat import array_namespace, is_cupy_array, to_device
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotrf, dtrtri
 from scipy.sparse import csr_array, issparse
@@ -49,6 +49,8 @@ def to_numpy(a: Array) -> np.ndarray:
     """Return `a` as a numpy array, from whatever device it is on."""
     if hasattr(a, "cpu"):
         return np.asarray(a.cpu())
+    if is_cupy_array(a):
+        return np.asarray(a.get())
     try:
         return np.asarray(a)
     except RuntimeError:  # of a namespace whose arrays must be moved first
