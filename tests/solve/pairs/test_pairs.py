@@ -10,7 +10,7 @@ from quadlin.core.model import constant_model, predict
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.pairs.pair_choice import Criterion, Stepwise
+from quadlin.solve.pairs.stepwise import Criterion, Stepwise
 from quadlin.solve.pairs.pair_fit import scores
 from quadlin.solve.pairs.pair_regression import Coefficients, inverse_of
 from quadlin.solve.pairs.pair_search import PairSearch

@@ -28,7 +28,7 @@ from quadlin.solve.composite.pair_composite import (
     evidence_of,
 )
 from quadlin.solve.lowrank.types import Options, Plan
-from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion
+from quadlin.solve.pairs.stepwise import SMALLEST, Criterion
 from quadlin.solve.pairs.pair_joint import Joint, choose_with_low_rank, joined
 from quadlin.solve.pairs.pair_regression import MOST_FEATURES
 from quadlin.solve.pairs.pair_screen import WORTH_A_LOOK, Screen

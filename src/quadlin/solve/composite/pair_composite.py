@@ -21,7 +21,7 @@ from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha, Design
 from quadlin.solve.lowrank.levels import Fields, settled_steps
 from quadlin.solve.lowrank.linear_model import Gram
 from quadlin.solve.lowrank.types import Plan, Problem, finished
-from quadlin.solve.pairs.pair_choice import SMALLEST
+from quadlin.solve.pairs.stepwise import SMALLEST
 from quadlin.solve.pairs.pair_joint import Joint
 from quadlin.solve.pairs.pair_regression import UNSEEN, uncorrelated
 from quadlin.solve.pairs.pair_terms import PairTerms

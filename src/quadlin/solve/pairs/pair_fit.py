@@ -16,7 +16,7 @@ from scipy.special import stdtr
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive
-from quadlin.solve.pairs.pair_choice import PairChoice, Stepwise
+from quadlin.solve.pairs.stepwise import PairChoice, Stepwise
 from quadlin.solve.pairs.pair_regression import Coefficients, Projected
 from quadlin.solve.pairs.pair_sums import DenseRows, RegressionColumns, total
 

@@ -8,7 +8,7 @@ from math import log
 import numpy as np
 
 from quadlin.core.arrays import Array, to_numpy
-from quadlin.solve.pairs.pair_choice import Criterion
+from quadlin.solve.pairs.stepwise import Criterion
 from quadlin.solve.pairs.pair_fit import Group, Scores
 from quadlin.solve.pairs.pair_sums import FirstLook, ProductMoments
 

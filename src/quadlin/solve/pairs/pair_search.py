@@ -18,7 +18,7 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.observations import observed_squares
-from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion, PairChoice, Stepwise
+from quadlin.solve.pairs.stepwise import SMALLEST, Criterion, PairChoice, Stepwise
 from quadlin.solve.pairs.pair_fit import (
     Group,
     Listed,

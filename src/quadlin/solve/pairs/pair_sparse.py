@@ -18,7 +18,7 @@ from quadlin.core.engine import Additive
 from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.pairs.pair_choice import Criterion
+from quadlin.solve.pairs.stepwise import Criterion
 from quadlin.solve.pairs.pair_screen import WORTH_A_LOOK
 from quadlin.solve.pairs.pair_search import PairSearch
 
