@@ -45,13 +45,13 @@ def test_a_batch_of_labels_adds_the_least_squares_that_the_deviance_is_about_the
     # 20 rows for each of 9 parameters are a complete first batch.
     model.partial_fit(X[:180], y[:180], classes=[0, 1])
     running = model.fitted_.stream.state.running
-    gram, loss = running.sums(Rows.of(MemorySource(X[180:], y[180:], None)))
+    sums = running.sums(Rows.of(MemorySource(X[180:], y[180:], None)))
     f = model.decision_function(X[180:])
     h, Z = curvature(f), (X[180:] - running.units.mean) * running.units.scale
     A = np.column_stack([np.ones(220), Z, *(Z[:, i] * Z[:, j] for i, j in pairs)])
     A = np.column_stack([A, A @ running.solved.beta + (y[180:] - probability(f)) / h])
-    np.testing.assert_allclose(gram, A.T @ (h[:, None] * A), rtol=1e-6, atol=1e-6)
-    assert loss / 2 == pytest.approx(np.sum(np.logaddexp(0, f) - y[180:] * f))
+    np.testing.assert_allclose(sums.gram, A.T @ (h[:, None] * A), rtol=1e-6, atol=1e-6)
+    assert sums.loss / 2 == pytest.approx(np.sum(np.logaddexp(0, f) - y[180:] * f))
 
 
 def test_ratings_in_batches_are_predicted_about_as_well_as_by_a_fit():

@@ -169,7 +169,7 @@ class Stepwise:
         alive = power[:-1] > COLLINEAR
         gain = np.where(alive, cross**2 / np.where(alive, power[:-1], 1.0), 0.0)[self.first]
         rank = alive[self.first].astype(np.int64)
-        for g in np.flatnonzero(~self.single):
+        for g in np.flatnonzero(~self.single).tolist():
             c = self.groups[g]
             values, V = np.linalg.eigh(gram[np.ix_(c, c)] - basis[:, c].T @ basis[:, c])
             V = V[:, values > COLLINEAR] / np.sqrt(values[values > COLLINEAR])
