@@ -67,8 +67,7 @@ def test_ratings_in_batches_are_predicted_about_as_well_as_by_a_fit():
 
 
 def test_the_penalty_of_a_stream_is_that_of_all_its_rows():
-    # The first batch is shrunk by α/n₁, and has a share n₁/N in the running mean: α/N in all, up
-    # to the second order and the shape of the steps, which is why the margin is wide.
+    # Each step has the penalty of all rows so far in its curvature, that of Gaussian features.
     rng, n = np.random.default_rng(0), 12_000
     X, U = rng.normal(size=(n, 20)), np.linalg.qr(rng.normal(size=(20, 2)))[0]
     y = X[:, 0] + (X @ U) ** 2 @ [1.0, -1.0] + rng.normal(size=n)
