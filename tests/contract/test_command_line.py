@@ -156,7 +156,7 @@ ANSWERS = {  # the keys of each answer, with the first letter of their types
     "evaluate F/labels.safetensors F/all.csv": "rows:i auc:f log_loss:f log_loss_constant:f "
     "accuracy:f accuracy_constant:f classes:l",
     "inspect F/model.safetensors": "model:s class:s version:s target:s status:s rows:i rank:i "
-    "features:i intercept:f noise:f r2:f interactions:l linear:l eigenvalues:l diagnosis:l",
+    "features:i intercept:f noise:f r2:f terms:l notes:l eigenvalues:l diagnosis:l",
     "pairs F/houses.csv --target price": "rows:i features:i candidates:i pairs:l",
     "check F/houses.csv --target price": "data:s command:s rows:i complete_rows:i features:i "
     "missing:d findings:l",
@@ -395,13 +395,14 @@ def test_inspect_names_the_interactions_and_their_errors(run):
     said = run("inspect F/model.safetensors --top 3")
     assert "area" in said.out
     answer = run("inspect F/model.safetensors --top 3 --json").json
-    assert len(answer["interactions"]) == len(answer["linear"]) == 3
-    assert all(term["std_error"] > 0 for term in answer["interactions"] + answer["linear"])
+    assert all(term["std_error"] > 0 for term in answer["terms"])
+    pairs = [term for term in answer["terms"] if "pair" in term["kind"]]
+    assert len(pairs) >= 3
     assert answer["class"] == "SecondOrderRegressor"
     model = load("F/model.safetensors")
-    for term in answer["interactions"]:
+    for term in pairs:
         pair = model.interaction(term["first"], term["second"])
-        assert term["coefficient"] == pytest.approx(pair, rel=1e-9)
+        assert term["estimate"] == pytest.approx(pair, rel=1e-9)
 
 
 @pytest.mark.smoke

@@ -329,6 +329,30 @@ def test_the_summary_lists_the_coefficients_of_the_model(kind):
     assert frame["estimate"][frame["term"] == "intercept"].tolist() == [model.intercept_]
 
 
+@SOME
+def test_the_strength_of_a_term_is_the_change_per_standard_deviation_at_the_mean(kind):
+    model = fitted(kind)
+    frame = model.summary(top=50).to_frame().set_index(["first", "second"])
+    mean = FLATS.iloc[[0]].assign(**{c: FLATS[c].mean() for c in ("area", "age", "garden")})
+    share = {c: FLATS[c].value_counts(normalize=True) for c in ("city", "kind")}
+    for name in ("area", "age", "garden"):
+        ends = (mean.assign(**{name: mean[name] + h}) for h in (0.5, -0.5))
+        up, down = (
+            sum(
+                share["city"][c]
+                * share["kind"][k]
+                * linear_predictor(model, end.assign(city=c, kind=k))[0]
+                for c in CITIES
+                for k in KINDS
+            )
+            for end in ends
+        )
+        expected = (up - down) * FLATS[name].std(ddof=0)
+        assert frame.loc[(name, ""), "strength"] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    for pair in model.interactions_.top(3):
+        assert frame.loc[(pair.first, pair.second), "strength"] == pytest.approx(pair.strength)
+
+
 @pytest.mark.parametrize(
     ("kind", "target"), [("rank 2", RENT), ("cross-validated", RENT), ("machine", RENT)]
 )

@@ -343,13 +343,13 @@ def numbers_of(model, first, second, tmp_path):
     frame = model.interactions_.to_frame()
     other = frame[(frame["first"] == first) & (frame["second"] == second)].iloc[0]
     page = model.report(tmp_path / "page.html", top=50).read_text()
-    product = rf"<td>(?:1\. )?{first} × {second}</td>"
-    listed, strongest = re.findall(
+    product = rf"<td>{first} × {second}</td>"
+    term, listed = re.findall(
         product + r'\s*<td class="number">(.*?)</td>\s*<td class="number">(.*?)</td>', page
     )
     return {
         "page, pairs": tuple(map(float, listed)),
-        "page, interactions": tuple(map(float, strongest)),
+        "page, terms": tuple(map(float, term)),
         "pairs_": (pair.coefficient, pair.std_error),
         "interaction": (model.interaction(first, second), model.interaction_std(first, second)),
         "summary": (row["estimate"], row["std_error"]),

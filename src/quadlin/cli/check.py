@@ -14,7 +14,6 @@ from quadlin.cli.options import (
     STANDARD,
     OutputOptions,
     TableOptions,
-    aligned,
     flag,
     join_names,
     names_in,
@@ -30,6 +29,7 @@ from quadlin.data.columns import find_ids
 from quadlin.data.encoder import MISSING_LEVEL
 from quadlin.data.names import IdentifierWarning
 from quadlin.explain.diagnosis import listed
+from quadlin.explain.tables import text_table
 from quadlin.metrics import degrees_of_freedom
 
 MARKS = {"good": "ok", "note": "note", "warning": "!"}
@@ -130,7 +130,7 @@ def check(
         "findings": [line._asdict() for line in lines],
         "command": command,
     }
-    table = aligned([[MARKS[line.kind], line.topic, line.text] for line in lines], "")
+    table = text_table(None, [[MARKS[line.kind], line.topic, line.text] for line in lines])
     print_answer(content, [head, "", *table, "", "Try:", f"  {command}"], answer)
 
 

@@ -18,7 +18,6 @@ from quadlin.cli.options import (
     OutputPath,
     TableOptions,
     UsageError,
-    aligned,
     as_flags,
     flag,
     names_in,
@@ -40,7 +39,7 @@ from quadlin.estimators.machines.factorization_classifier import FactorizationMa
 from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.rows.checks import check_options
 from quadlin.explain.diagnosis import listed
-from quadlin.explain.tables import eigenvalues_name, found_pairs, rank_of
+from quadlin.explain.tables import eigenvalues_name, found_pairs, rank_of, text_table
 from quadlin.files.model_file import save
 from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.lowrank.types import Status
@@ -153,7 +152,7 @@ def fit(
         ],
         ["model", content["model"]],
     ]
-    print_answer(content, aligned(table, ""), answer)
+    print_answer(content, text_table(None, table), answer)
     if not classify and unasked and is_zero_or_one(estimator.target_moments_):
         print_note(ZERO_OR_ONE, answer.silent)
 

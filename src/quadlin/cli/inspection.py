@@ -15,7 +15,6 @@ from quadlin.cli.options import (
     OutputPath,
     TableOptions,
     UsageError,
-    aligned,
     as_flags,
     number,
     print_answer,
@@ -27,7 +26,7 @@ from quadlin.cli.rows import load_model, open_rows, open_rows_for, stored_rows, 
 from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.explain.page import describe, model_page, pictures_of
 from quadlin.explain.pairs import find_pairs
-from quadlin.explain.tables import product_name
+from quadlin.explain.tables import text_table
 from quadlin.files.atomic import atomic_write
 
 
@@ -72,46 +71,36 @@ def inspect(
         rows = open_rows_for(fitted, data, read, answer, need_target=True)
     target = read.target or fitted.fitted_.columns.target
     fitted = one_of(fitted, label)
-    content = {"model": str(model), **describe(fitted, max(0, top), rows, None, target)}
-    for name in ("advice", "r2_of"):
-        content[name] = as_flags(content[name])
-    content["diagnosis"] = as_flags(content["diagnosis"]).splitlines()
+    top = max(0, top)
+    summary = fitted.summary(rows, top=top)
+    content = {"model": str(model), **describe(fitted, summary, top, rows, target)}
     if rows is not None and rows.weight is not None:
         content["r2_of"] += f", weighted by {rows.weight}"
+        summary.facts[content["score"]] += f", weighted by {rows.weight}"
+    for name in ("advice", "r2_of"):
+        content[name] = as_flags(content[name])
+    for name in ("diagnosis", "notes"):
+        content[name] = list(map(as_flags, content[name]))
     if html is not None:
-        page = model_page(
-            f"quadlin model {model}", content, pictures_of(fitted, rows, content["target"])
-        )
+        pictures = pictures_of(fitted, rows, content["target"])
+        page = model_page(f"quadlin model {model}", summary, content, pictures)
         with atomic_write(html) as file:
             file.write(page.encode())
-    lines = [] if answer.silent else _lines(fitted, content, max(0, top))
+    lines = str(summary).replace("to_frame() has all of them", "--top shows more").splitlines()
+    lines = [str(model), *map(as_flags, lines)]
+    lines += [] if content["effects"] is None else _effects(content["effects"])
+    lines += ["", "diagnosis", *(f"  {line}" for line in content["diagnosis"])]
     print_answer(content, lines, answer)
-
-
-def _lines(model: Any, content: dict[str, Any], top: int) -> list[str]:
-    """Return the summary of the model, what its columns add, and the diagnosis."""
-    summary = model.summary(top=top)
-    score = "" if content["r2"] is None else f"{number(content['r2'])} "
-    least = "at least " * content["r2_is_bound"]
-    summary.facts[content["score"]] = f"{least}{score}{content['r2_of']}"
-    text = str(summary).replace("to_frame() has all of them", "--top shows more")
-    lines = [str(content["model"]), *as_flags(text).splitlines()]
-    lines += _effects(content["effects"]) if content["effects"] is not None else []
-    return [*lines, "", "diagnosis", *(f"  {line}" for line in content["diagnosis"])]
 
 
 def _effects(effects: dict[str, Any]) -> list[str]:
     """Return the strongest columns and pairs of columns, each by one number."""
-    rows = [[term["column"], number(term["strength"])] for term in effects["columns"]]
-    rows += [
-        [product_name(term["first"], term["second"]), number(term["strength"])]
-        for term in effects["pairs"]
-    ]
+    rows = [[e["name"], number(e["strength"])] for e in [*effects["columns"], *effects["pairs"]]]
     lines = [
         "",
         "columns and pairs of columns: standard deviation of what they add to the prediction",
     ]
-    lines += aligned(rows) or ["  none"]
+    lines += text_table(None, rows, "  ") or ["  none"]
     return [*lines, f"  Over {effects['rows']}; measured from {effects['reference']}."]
 
 

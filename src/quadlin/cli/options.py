@@ -239,22 +239,6 @@ def json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def aligned(table: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
-    """Return lines of aligned cells; columns of numbers are aligned to the right."""
-    if not table:
-        return []
-    rows = [[printable(cell) for cell in row] for row in table]
-    columns = list(zip(*rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    right = [all(re.match(r"[-+]?[\d.,]|$|n(an|one)$", cell) for cell in c) for c in columns]
-    lines = []
-    for row in rows:
-        cells = zip(row, widths, right, strict=True)
-        text = "  ".join(cell.rjust(w) if flush else cell.ljust(w) for cell, w, flush in cells)
-        lines.append((indent + text).rstrip())
-    return lines
-
-
 def number(value: float | None, sign: bool = False) -> str:
     """Return a number with four significant digits."""
     if value is None or not math.isfinite(value):

@@ -24,7 +24,6 @@ from quadlin.cli.options import (
     OutputOptions,
     RowOptions,
     UsageError,
-    aligned,
     names_in,
     number,
     print_answer,
@@ -38,6 +37,7 @@ from quadlin.data import Source, SourceError
 from quadlin.data.files import find, format_of
 from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.estimators.rows.columns import NO_WEIGHT
+from quadlin.explain.tables import text_table
 from quadlin.files.atomic import atomic_write
 
 SUFFIXES = (".parquet", ".pq", ".csv", ".npy")
@@ -208,7 +208,7 @@ def evaluate(
 def _lines(table: list[list[str]], source: Source) -> list[str]:
     if source.weight is not None:
         table[0][-1] = f"weighted by {source.weight}"  # the line of the number of rows
-    return aligned(table, "")
+    return text_table(None, table)
 
 
 def _ratio(value: float | None, meaning: str) -> tuple[str, str]:

@@ -27,6 +27,11 @@ class Effect(NamedTuple):
     second: str | None  # None for a column alone
     strength: float  # standard deviation over rows of what it contributes, in units of y
 
+    @property
+    def name(self) -> str:
+        """Return the name of the column or of the pair."""
+        return self.first if self.second is None else product_name(self.first, self.second)
+
 
 class LevelEffect(NamedTuple):
     """What a level of a text column adds alone, or a label of a column of lists."""
@@ -35,6 +40,11 @@ class LevelEffect(NamedTuple):
     level: str
     effect: float  # in units of y, measured from the reference; of a label, from rows without it
     share: float  # of the fitted rows
+
+    @property
+    def name(self) -> str:
+        """Return the name of the level with its column."""
+        return f"{self.column}={self.level}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,23 +106,17 @@ class Effects:
             f"measured from {self.reference}.",
         ]
         for heading, effects in (("column alone", self.columns), ("pair", self.pairs)):
-            rows = [[effect_name(e), f"{e.strength:.4g}"] for e in effects[:SHOWN]]
+            rows = [[e.name, f"{e.strength:.4g}"] for e in effects[:SHOWN]]
             lines += ["", *text_table([heading, "strength"], rows)] if rows else []
             more = len(effects) - SHOWN
             lines += [f"and {more:,} more"] if more > 0 else []
         if self.levels:
             rows = [
-                [f"{e.column}={e.level}", f"{e.effect:+.4g}", f"{e.share:.1%}"]
-                for e in self.strongest_levels(SHOWN)
+                [e.name, f"{e.effect:+.4g}", f"{e.share:.1%}"] for e in self.strongest_levels(SHOWN)
             ]
             lines += ["", *text_table(["level", "effect", "of rows"], rows)]
             lines += [f"Effects of levels are measured from {self.reference}."]
         return "\n".join(lines)
-
-
-def effect_name(effect: Effect) -> str:
-    """Return the name of a column or of a pair of columns."""
-    return effect.first if effect.second is None else product_name(effect.first, effect.second)
 
 
 def effects_of(model: Decomposition, state: FitState, blocks: Iterable[Any] | None) -> Effects:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from quadlin.core.arrays import to_numpy
-from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
 from quadlin.core.version import __version__
 from quadlin.data import Source, is_dask
@@ -24,42 +23,12 @@ from quadlin.explain.displays import (
     SpectrumDisplay,
 )
 from quadlin.explain.effects import MOST_COLUMNS, Effects
-from quadlin.explain.summary import LEVELS_ARE, quality_of
-from quadlin.explain.tables import (
-    eigenvalues_name,
-    found_pairs,
-    left_side,
-    pairs_are_named,
-    prediction_name,
-    product_name,
-    rank_of,
-)
+from quadlin.explain.summary import ModelSummary
+from quadlin.explain.tables import eigenvalues_name, left_side, prediction_name
 from quadlin.solve.fits.status_advice import status_advice
-from quadlin.solve.fits.uncertainty import Uncertainty
 
 DPI = 150
 COLUMNS = 8  # of the heat map: more could not be read on a telephone
-
-WORDS = {
-    "pairs": (
-        "The coefficient multiplies the product x_i·x_j in the prediction. The strength is the "
-        "coefficient for features of standard deviation 1, so that features with different units "
-        "can be compared."
-    ),
-    "found_pairs": (
-        "Products that a search added to the model, in order of entry. The pairs were chosen "
-        "because they fit these rows, so weak ones look stronger than they are. "
-    ),
-    "named_pairs": ("Products that were added to the model by name. "),
-    "shares": (
-        "The share is how much R² (for labels, the explained deviance) would fall without the pair."
-    ),
-    "linear": (
-        "The slope is how much the prediction rises per unit of a feature, with all columns at "
-        "the means of the fitted rows. The strength is the rise per standard deviation."
-    ),
-    "levels": f" {LEVELS_ARE}",
-}
 
 
 def _text(name: str) -> str:
@@ -185,53 +154,35 @@ def _picture(heading: str, words: str, display: Display) -> Picture:
     return Picture(heading, words, "data:image/png;base64," + b64encode(file.getvalue()).decode())
 
 
-def model_page(title: str, content: dict[str, Any], pictures: Sequence[Picture] = ()) -> str:
-    """Return a page of what `describe` says about a model, its diagnosis as a list of lines."""
-    effects = content["effects"] or {"columns": [], "pairs": [], "levels": []}
+def model_page(
+    title: str, summary: ModelSummary, content: dict[str, Any], pictures: Sequence[Picture] = ()
+) -> str:
+    """Return a page of a summary and of what `describe` says beside it."""
     values = {
+        "summary": summary,
         "model": content,
-        "interactions": _named(content["interactions"]),
-        "found_pairs": _named(content["found_pairs"]),
-        "slopes": _named(content["linear"]),
-        "effects": content["effects"] and effects | {"levels": _named(effects["levels"])},
-        "wholes": [
-            ("column alone", _named(effects["columns"])),
-            ("pair of columns", _named(effects["pairs"])),
-        ],
+        "terms": [term._asdict() for term in summary.shown_terms],
+        "found_pairs": [p._asdict() | {"term": p.name} for p in summary.found_pairs],
+        "effects": content["effects"],
         "pictures": pictures,
         "eigenvalues": list(enumerate(content["eigenvalues"], 1)),
         "eigenvalues_name": eigenvalues_name(content["rank"], content["features"]).capitalize(),
-        "words": WORDS,
     }
     return html_page(title, _text("model.css"), _text("model.html.jinja"), values)
-
-
-def _named(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return parts of a model with their names: features, columns, levels and products of two."""
-
-    def name(part: dict[str, Any]) -> Any:
-        if "second" in part:
-            product = product_name(part["first"], part["second"])
-            return f"{part['order']}. {product}" if "order" in part else product
-        if "level" in part:
-            return f"{part['column']}={part['level']}"
-        return part["feature"] if "feature" in part else part["column"]
-
-    return [{**part, "name": name(part)} for part in parts]
 
 
 def report_page(model: Any, X: Any, y: Any, target: str | None, top: int) -> str:
     """Return the page of a fitted estimator; see `SecondOrderRegressor.report`."""
     name = target or getattr(y, "name", None)
-    content = describe(model, max(0, top), X, y, None if name is None else str(name))
-    content["diagnosis"] = content["diagnosis"].splitlines()
+    summary = model.summary(X, y, top=top)
+    content = describe(model, summary, top, X, None if name is None else str(name))
     about = f" about {content['target']}" if content["target"] else ""
-    title = f"What the model says{about}"
-    return model_page(title, content, pictures_of(model, X, content["target"]))
+    pictures = pictures_of(model, X, content["target"])
+    return model_page(f"What the model says{about}", summary, content, pictures)
 
 
 def describe(
-    model: Any, top: int, X: Any = None, y: Any = None, target: str | None = None
+    model: Any, summary: ModelSummary, top: int, X: Any = None, target: str | None = None
 ) -> dict[str, Any]:
     """Return what a fitted model has learned, as plain data.
 
@@ -239,36 +190,30 @@ def describe(
     ----------
     model : fitted estimator
         Its public attributes are read.
+    summary : ModelSummary
+        Of the model.
     top : int
-        How many interactions, linear terms and columns to list, the strongest first.
-    X, y : rows and targets, or None
-        Rows to measure R² and effects with.
+        How many columns, pairs of columns and levels to list, the strongest first.
+    X : rows or None
+        Rows to measure effects with.
     target : str or None
         Name of the target; by default that of the column it was read from, where that is known.
 
     Returns
     -------
     dict
-        The parts of the answer by name.
+        The parts of the answer by name; `docs/reference/commands.md` lists them.
     """
-    law, view = model.fitted_.law, model.interactions_
-    errors = None if law is None or math.isnan(law.noise) else mean_slope_errors(model)
-    interactions = [
-        pair._asdict() | ({"std_error": None} if errors is None else {})
-        for pair in view.top(top, squares=True)
-    ]
-    quality = quality_of(model, X, y)
-    target = target or getattr(model.fitted_.columns, "target", None)
-    noise = float(getattr(model, "noise_", math.nan))
+    target, quality = target or getattr(model.fitted_.columns, "target", None), summary.quality
+    noise, left = float(getattr(model, "noise_", math.nan)), left_side(model, target)
     return {
         "class": type(model).__name__,
         "version": __version__,
         "target": target,
-        "formula": f"{_bracketed(left_side(model, target))} = b + xᵀw + xᵀMx",
+        "formula": f"{f'({left})' if '=' in left else left} = b + xᵀw + xᵀMx",
         "rows": model.n_samples_seen_,
-        "features": len(view.names),
+        "features": len(model.interactions_.names),
         "rank": model.rank_,
-        "rank_in_words": rank_of(model),
         "alpha": list(model.alpha_),
         "intercept": float(model.intercept_),
         "eigenvalues": to_numpy(model.eigenvalues_).tolist(),
@@ -279,65 +224,26 @@ def describe(
         "r2_is_bound": quality.bound,
         "status": model.status_.name,
         "advice": status_advice(model.status_, model.get_params(deep=False)),
-        "std_errors": None if errors is None else _kind_of_errors(model, law),
-        "interactions": interactions,
-        "linear": _strongest_slopes(model, errors, top),
-        "found_pairs": [pair._asdict() for pair in found_pairs(model)],
-        "pairs_are_named": pairs_are_named(model),
+        "terms": [term._asdict() for term in summary],
+        "notes": summary.notes,
+        "found_pairs": [pair._asdict() for pair in summary.found_pairs],
         "effects": _effects(model, top, X),
         "history": [
             {"step": r.step, "passes": r.passes, "loss": float(r.loss)} for r in model.history_
         ],
-        "diagnosis": model.diagnose(),
+        "diagnosis": model.diagnose().splitlines(),
     }
 
 
-def _strongest_slopes(model: Any, errors: np.ndarray | None, top: int) -> list[dict[str, Any]]:
-    names, coef = model.interactions_.names, to_numpy(model.coef_).astype(float)
-    parts = model.decomposition()  # measured from the mean: w + 2 M μ, in standardised units
-    slopes = parts.slope * parts.scale
-    strength = slopes * np.sqrt(to_numpy(model.moments_.var))
-    order = np.argsort(-np.abs(strength), kind="stable")[:top]
-    return [
-        {
-            "feature": names[j],
-            "slope": float(slopes[j]),
-            "strength": float(strength[j]),
-            "std_error": None if errors is None else float(errors[j]),
-            "coefficient": float(coef[j]),
-        }
-        for j in order.tolist()
-        if slopes[j] != 0
-    ]
-
-
-def _bracketed(words: str) -> str:
-    """Return words in which an equals sign does not look like that of the formula."""
-    return f"({words})" if "=" in words else words
-
-
-def _kind_of_errors(model: Any, law: Uncertainty) -> str:
-    """Return which standard errors those of coefficients are; those of pairs are always robust."""
-    if law.robust:
-        return "robust to noise that differs between rows"
-    return "for equal noise in all rows" if not LOSSES[model.loss].linked else "of the likelihood"
-
-
 def _effects(model: Any, top: int, X: Any) -> dict[str, Any] | None:
+    """Return the strongest columns, pairs of columns and levels, each with its name."""
     if len(model.decomposition().columns) > MOST_COLUMNS:
         return None
     effects: Effects = model.effects(X)
     return {
         "rows": effects.rows,
         "reference": effects.reference,
-        "columns": [{"column": e.first, "strength": e.strength} for e in effects.columns[:top]],
-        "pairs": [effect._asdict() for effect in effects.pairs[:top]],
-        "levels": [level._asdict() for level in effects.strongest_levels(top)],
-        "are_centred": bool(model.fitted_.fields),
+        "columns": [e._asdict() | {"name": e.name} for e in effects.columns[:top]],
+        "pairs": [e._asdict() | {"name": e.name} for e in effects.pairs[:top]],
+        "levels": [e._asdict() | {"name": e.name} for e in effects.strongest_levels(top)],
     }
-
-
-def mean_slope_errors(model: Any) -> np.ndarray:
-    """Return the standard errors of the slopes (d,). Needs a law of the errors."""
-    fitted, mean = model.fitted_, to_numpy(model.moments_.mean).astype(float)
-    return np.asarray(fitted.law.slope_std(mean, fitted.fields))

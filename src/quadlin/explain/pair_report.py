@@ -11,7 +11,7 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import constant_deviance, log_odds
 from quadlin.core.messages import printable
 from quadlin.core.units import Units
-from quadlin.explain.tables import frame_of, p_value
+from quadlin.explain.tables import frame_of, p_value, product_name, text_table
 from quadlin.solve.choose.residual_spectrum import spectrum_beside
 from quadlin.solve.composite.composer import PairOutcome
 from quadlin.solve.composite.fitting import TableFit
@@ -37,6 +37,11 @@ class Pair(NamedTuple):
     p: float  # two-sided, of Student's distribution
     share: float  # of the variance of y: by how much R² falls without the pair
     order: int  # of entry, from 1; products of whole text columns enter together
+
+    @property
+    def name(self) -> str:
+        """Return the name of the product."""
+        return product_name(self.first, self.second)
 
 
 class Exchange(NamedTuple):
@@ -160,21 +165,18 @@ class PairReport:
     def _table(self) -> list[str]:
         if not self.pairs:
             return []
-        shown = self.pairs[:SHOWN]
-        names = [printable(f"{p.first} × {p.second}") for p in shown]
-        width = max(len("pair"), *map(len, names))
-        head = f"{'':>3} {'pair':{width}} {'coefficient':>11} {'std error':>10} {'t':>7}"
-        stable = [] if self.stability is None else [f" {s:>9.0%}" for s in self.stability]
-        lines = [f"{head} {'p':>8} share" + " stability" * bool(stable)]
-        for number, (name, p) in enumerate(zip(names, shown, strict=True)):
-            lines.append(
-                f"{p.order:>3} {name:{width}} {p.coefficient:>+11.4g} {p.std_error:>10.2g} "
-                f"{p.t:>7.1f} {p_value(p.p):>8} {p.share:>5.1%}{stable[number] if stable else ''}"
-            )
+        head = ["", "pair", "coefficient", "std error", "t", "p", "share"]
+        rows = []
+        for p in self.pairs[:SHOWN]:
+            tests = f"{p.std_error:.2g}", f"{p.t:.1f}", p_value(p.p), f"{p.share:.1%}"
+            rows.append([f"{p.order}", p.name, f"{p.coefficient:+.4g}", *tests])
+        if self.stability is not None:
+            head.append("stability")
+            rows = [[*row, f"{s:.0%}"] for row, s in zip(rows, self.stability, strict=False)]
+        lines = text_table(head, rows)
         if len(self.pairs) > SHOWN:
             lines.append(f"    and {len(self.pairs) - SHOWN} more")
-        lines += map(str, self.blocks)
-        return lines
+        return [*lines, *map(str, self.blocks)]
 
     def _notes(self) -> list[str]:
         def compared(values: Sequence[float]) -> str:

@@ -13,6 +13,7 @@ from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
 from quadlin.data import Source
 from quadlin.data.names import shortened
+from quadlin.explain.pair_report import Pair
 from quadlin.explain.tables import (
     found_pairs,
     frame_of,
@@ -144,6 +145,7 @@ class Term(NamedTuple):
     p: float  # two-sided, of Student's distribution
     low: float  # of the interval
     high: float
+    strength: float  # change of the prediction per standard deviation, about the mean of the rows
 
     @property
     def is_left_out(self) -> bool:
@@ -163,18 +165,18 @@ class Tests(NamedTuple):
         return cls(left, standard_errors_of(level, left))
 
     def term(
-        self, name: str, kind: str, first: str, second: str, estimate: float, std_error: float
+        self, kind: str, first: str, second: str, estimate: float, error: float, strength: float
     ) -> Term:
         """Return a term with its test, where it has a standard error."""
-        if not std_error > 0:
+        name = product_name(first, second) if second else first or kind
+        if not error > 0:
             if kind == "linear" and estimate == 0:
-                std_error = nan  # nothing was estimated
-            return Term(name, kind, first, second, estimate, std_error, nan, nan, nan, nan)
-        t = estimate / std_error
-        p, reach = two_sided(t, self.left), self.reach * std_error
-        return Term(
-            name, kind, first, second, estimate, std_error, t, p, estimate - reach, estimate + reach
-        )
+                error = nan  # nothing was estimated
+            tested = (error, nan, nan, nan, nan)
+        else:
+            t, reach = estimate / error, self.reach * error
+            tested = (error, t, two_sided(t, self.left), estimate - reach, estimate + reach)
+        return Term(name, kind, first, second, estimate, *tested, strength)
 
 
 @dataclass(frozen=True, repr=False)
@@ -184,7 +186,11 @@ class ModelSummary:
     Attributes
     ----------
     terms : list of Term
-        The intercept, the linear terms and the strongest pairs.
+        The intercept, the linear terms and the strongest pairs. The `strength` of a term is how
+        much it changes the prediction per standard deviation of its feature, with all others at
+        their means, or of both of its features.
+    found_pairs : list of Pair
+        Those of `pairs_`, with the share of R² of each.
     facts : dict of str to str
         How the fit went: rows, R², rank, penalties, noise and status, in words.
     quality : Quality
@@ -199,6 +205,7 @@ class ModelSummary:
     """
 
     terms: list[Term]
+    found_pairs: list[Pair]
     facts: dict[str, str]
     quality: Quality
     notes: list[str]
@@ -221,6 +228,19 @@ class ModelSummary:
         columns = {n: [getattr(t, n) for t in self.terms] for n in Term._fields}
         return frame_of({names.get(name, name): values for name, values in columns.items()})
 
+    @property
+    def shown_terms(self) -> list[Term]:
+        """Return the terms of the printed table: estimated ones, of linear ones the strongest."""
+        terms = [term for term in self.terms if not term.is_left_out]
+        linear = [term for term in terms if term.kind == "linear"]
+        hidden = set(map(id, linear[self.shown :]))
+        return [term for term in terms if id(term) not in hidden]
+
+    @property
+    def has_errors(self) -> bool:
+        """Tell whether the standard error of any term is known."""
+        return any(np.isfinite(term.std_error) for term in self.terms)
+
     def __repr__(self) -> str:
         return str(self)
 
@@ -230,20 +250,18 @@ class ModelSummary:
         return "\n".join([*lines, "", *self._table(), "", *self.notes])
 
     def _table(self) -> list[str]:
-        sure = any(np.isfinite(term.std_error) for term in self.terms)
-        terms = [term for term in self.terms if not term.is_left_out]
-        linear = [term for term in terms if term.kind == "linear"]
-        hidden = {id(term) for term in linear[self.shown :]}
+        terms = self.shown_terms
         low, high = f"[{(1 - self.level) / 2:.4g}", f"{(1 + self.level) / 2:.4g}]"
-        head = ["", "estimate", "std error", self.statistic, "p", low, high]
-        rows = []
-        for a in (term for term in terms if id(term) not in hidden):
-            interval = f"{a.low:.4g}", f"{a.high:.4g}"
-            tests = [f"{a.std_error:.3g}", f"{a.t:.2f}", p_value(a.p), *interval]
-            rows.append([a.term, f"{a.estimate:+.4g}", *(tests if sure else [])])
-        lines = text_table(head if sure else head[:2], rows)
+        head, rows = ["", "estimate"], [[a.term, f"{a.estimate:+.4g}"] for a in terms]
+        if self.has_errors:
+            head += ["std error", self.statistic, "p", low, high]
+            for a, row in zip(terms, rows, strict=True):
+                row += [f"{a.std_error:.3g}", f"{a.t:.2f}", p_value(a.p)]
+                row += [f"{a.low:.4g}", f"{a.high:.4g}"]
+        lines = text_table(head, rows)
+        hidden = sum(not term.is_left_out for term in self.terms) - len(terms)
         if hidden:
-            what = f"{len(hidden):,} weaker linear term{'s' * (len(hidden) > 1)}"
+            what = f"{hidden:,} weaker linear term{'s' * (hidden > 1)}"
             lines.append(f"and {what}; to_frame() has all of them")
         return lines
 
@@ -261,35 +279,37 @@ def summary_of(
     w_std = np.full(len(names), np.nan) if law is None else to_numpy(model.coef_std_)
     terms = []
     if model.fitted_.options.fit_intercept:
-        terms.append(tests.term("intercept", "intercept", "", "", float(model.intercept_), b_std))
+        terms.append(tests.term("intercept", "", "", float(model.intercept_), b_std, nan))
     coef, sd = to_numpy(model.coef_).astype(float), np.sqrt(to_numpy(model.moments_.var))
+    parts = model.decomposition()
+    strength = parts.slope * parts.scale * sd  # the slope at the mean: w + 2 M μ
     order = np.arange(len(coef))
     if len(coef) > shown:
-        order = np.argsort(-np.abs(coef * sd), kind="stable")
+        order = np.argsort(-np.abs(strength), kind="stable")
     terms += [
-        tests.term(names[j], "linear", names[j], "", coef[j], float(w_std[j]))
+        tests.term("linear", names[j], "", coef[j], float(w_std[j]), float(strength[j]))
         for j in order.tolist()
         if model.fitted_.options.fit_linear
     ]
-    terms += _pairs(model, top, tests)
+    found = found_pairs(model)
+    terms += _pairs(model, found, top, tests)
     quality = quality_of(model, *rows)
     facts, notes = _facts(model, quality), _notes(model, terms)
     statistic = "z" if law is not None and law.left >= NORMAL else "t"
-    return ModelSummary(terms, facts, quality, notes, level, statistic, shown)
+    return ModelSummary(terms, found, facts, quality, notes, level, statistic, shown)
 
 
-def _pairs(model: Any, top: int, tests: Tests) -> list[Term]:
+def _pairs(model: Any, found: list[Pair], top: int, tests: Tests) -> list[Term]:
     """Return the strongest pairs and all found or named ones, by their coefficients in y."""
-    view, searched = model.interactions_, {(p.first, p.second): p for p in found_pairs(model)}
+    view, searched = model.interactions_, {(p.first, p.second): p for p in found}
+    sd = dict(zip(view.names, view.sd.tolist(), strict=True))
     strongest = [(p.first, p.second) for p in view.top(top, squares=True)]
     terms, beside = [], "named pair" if pairs_are_named(model) else "found pair"
     for pair in dict.fromkeys([*strongest, *searched]):
-        coefficient, error = view[pair], view.std_error(*pair)
+        error = searched[pair].std_error if pair in searched else view.std_error(*pair)
+        strength = view[pair] * sd[pair[0]] * sd[pair[1]]
         kind = beside if pair in searched else "pair"
-        if pair in searched:
-            error = searched[pair].std_error
-        name = product_name(*pair)
-        terms.append(tests.term(name, kind, *pair, coefficient, nan if error is None else error))
+        terms.append(tests.term(kind, *pair, view[pair], nan if error is None else error, strength))
     return terms
 
 

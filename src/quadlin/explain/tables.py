@@ -1,5 +1,6 @@
 """Words and tables for what a model says: frames for programs, aligned text for people."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,8 @@ from sklearn.base import is_classifier
 
 from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
+
+NUMBER = re.compile(r"[-+<]?[\d.]|$|n(an|one)$")  # the beginning of a cell that is flush right
 
 
 def frame_of(columns: Mapping[str, Any], index: Any = None) -> Any:
@@ -24,8 +27,10 @@ def frame_of(columns: Mapping[str, Any], index: Any = None) -> Any:
     return pandas.DataFrame(columns, index=index)
 
 
-def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines with a first column of names and columns of numbers flush right.
+def text_table(
+    head: Sequence[str] | None, rows: Sequence[Sequence[str]], indent: str = ""
+) -> list[str]:
+    """Return aligned lines; columns of numbers are flush right, with their heads if there are any.
 
     Examples
     --------
@@ -34,14 +39,17 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     age          1.5
     income       -20
     """
-    table = [[printable(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(head))]
+    table = [[printable(cell) for cell in row] for row in ([] if head is None else [head])]
+    cells = [[printable(cell) for cell in row] for row in rows]
+    right = [all(NUMBER.match(cell) for cell in column) for column in zip(*cells, strict=True)]
+    table += cells
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    layout = list(zip(widths, right or [False] * len(widths), strict=True))
     return [
-        "  ".join(
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        (
+            indent + "  ".join(c.rjust(w) if flush else c.ljust(w) for c, (w, flush) in pairs)
         ).rstrip()
-        for row in table
+        for pairs in (list(zip(row, layout, strict=True)) for row in table)
     ]
 
 

@@ -67,19 +67,6 @@ class ColumnCovariances:
         slopes = self._slopes_of(np.arange(len(z)), z, p, self._total(z**2), units)
         return D**2 * slopes, max(value, 0.0) + self.of_c
 
-    def of_slopes(self, x: np.ndarray, units: Units, fields: Fields) -> np.ndarray:
-        """Return the variances of D(w + 2Mz − 2M_F Dx), (d,)."""
-        D, nu = _numbers(units)
-        z = self._from_means(D * x - nu, units)
-        p, total = z @ self.E, self._total(z**2)
-        slopes = self._slopes_of(np.arange(len(z)), z, p, total, units)
-        for j in fields:
-            inside = np.where(self.group[j] >= 0, 0.0, -nu[j])  # z without the levels of the row
-            p_j = p + (inside - z[j]) @ self.E[j]
-            total_j = total + (inside**2 - z[j] ** 2) @ self.triangles[j]
-            slopes[j] = self._slopes_of(j, inside, p_j, total_j, units)
-        return np.asarray(D**2 * slopes)
-
     def of_interaction(self, i: int, j: int, units: Units) -> float:
         """Return the variance of the entry ij of M."""
         pair = np.array([i, j])

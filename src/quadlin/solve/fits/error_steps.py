@@ -1,13 +1,10 @@
 """Changes of a model whose squares sum to the covariance of its error."""
 
-import numpy as np
-
-from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.arrays import Array, namespace
 from quadlin.core.block import Block
 from quadlin.core.model import Steps, changes
 from quadlin.core.sums import ELEMENTS
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.levels import Fields
 
 
 class ErrorSteps(Steps):
@@ -37,16 +34,6 @@ class ErrorSteps(Steps):
         along = t.times(nu, free)
         b = t.c - free @ t.diagonals() - nu @ t.w + nu @ along  # c − Σ_F m − νᵀw + νᵀMν
         return _squares(D[:, None] * (t.w - 2 * along)), float(_squares(b))
-
-    def of_slopes(self, x: np.ndarray, units: Units, fields: Fields) -> np.ndarray:
-        """Return the variances of D(w + 2Mz − 2M_F Dx), (d,)."""
-        t = Steps(*(to_numpy(a).astype(np.float64) for a in (self.E, self.H, self.w, self.c)))
-        D, nu, free = (to_numpy(a).astype(np.float64) for a in (units.scale, units.nu, units.free))
-        slopes = t.w + 2 * t.times(D * x - nu, free)
-        for field in fields:
-            part = Steps(t.E[field], t.H[field], t.w[field], t.c)
-            slopes[field] -= 2 * part.times((D * x)[field], free[field])
-        return np.asarray(_squares(D[:, None] * slopes))
 
     def of_interaction(self, i: int, j: int, units: Units) -> float:
         """Return the variance of the entry ij of M."""

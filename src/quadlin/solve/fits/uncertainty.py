@@ -105,14 +105,6 @@ class Uncertainty:
         return self._size * namespace(coef).sqrt(coef), self._size * sqrt(intercept)
 
     @unflagged
-    def slope_std(self, x: np.ndarray, fields: Fields) -> np.ndarray:
-        """Return the standard errors of the slopes in a row x, (d,): of D(w + 2Mz − 2M_F Dx).
-
-        M_F are the blocks of M within one-hot fields, whose products are zero in every row.
-        """
-        return np.asarray(self._size * np.sqrt(self.spread.of_slopes(x, self.units, fields)))
-
-    @unflagged
     def interaction_std(self, i: int, j: int) -> float:
         """Return the standard error of the entry ij of M_raw = D M D; 0 if it is left out."""
         if i == j and not float(self.units.free[i]):
