@@ -29,7 +29,7 @@ def rewritten(page: Path) -> str:
 
 
 if __name__ == "__main__":
-    os.environ["MPLBACKEND"] = "agg"
+    os.environ.update(MPLBACKEND="agg", SCIPY_ARRAY_API="1")
     warnings.simplefilter("ignore")
     for name in sys.argv[1:]:
         path = Path(name).resolve()
