@@ -78,7 +78,7 @@ def _by_evidence(
     share = surveyed.tally.share  # of penalties for counts of observations, in the given weights
     first, second = choice.options.alpha
     options = replace(choice.options, alpha=(first / share, second / share))
-    decided = given is not None or choice.solution.status is Status.interrupted
+    decided = given is not None or choice.certain or choice.solution.status is Status.interrupted
     if not decided and at_limit(options.rank, units, options, surveyed.tally.counting):
         higher = _held_out(rows, units, plan, surveyed, options)
         if higher.rank > options.rank:

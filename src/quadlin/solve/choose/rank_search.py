@@ -15,6 +15,7 @@ from math import inf, log
 
 import numpy as np
 
+from quadlin.core.arrays import to_numpy
 from quadlin.core.model import Model
 from quadlin.core.moments import survey
 from quadlin.metrics import degrees_of_freedom
@@ -22,6 +23,8 @@ from quadlin.solve.choose.candidates import (
     CLEARLY,
     KERNEL_ROWS,
     LIKELY,
+    ROUNDS,
+    SETTLED,
     Candidate,
     Candidates,
     surely_less,
@@ -34,8 +37,10 @@ from quadlin.solve.lowrank.linear_model import Gram, linear_model
 from quadlin.solve.lowrank.polish import OnStep, polish
 from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.types import NO_NOISE, Options, Record, Solution, Status, finished
-from quadlin.solve.lowrank.whitening import Identity, Whitener
+from quadlin.solve.lowrank.whitening import Full, Identity, Whitener
 
+EVIDENT_ROWS = 10  # per parameter: with so many, the rows may determine all of them,
+SHRUNK = 0.1  # of the weight: and do, if no penalty is larger
 SAMPLE_ROWS = 20  # rows per parameter that choose as well as all rows
 LEAST_RATIO = 2  # of all rows to the sample; with less, all rows choose
 TIE = 0.1  # of log evidence: among candidates that are closer, the lowest rank is chosen
@@ -69,6 +74,7 @@ class Choice:
     options: Options  # with the rank and the penalties chosen
     solution: Solution
     white: Whitener
+    certain: bool = False  # whether no higher rank need be tried
 
 
 @dataclass
@@ -88,6 +94,9 @@ class RankSearch(Candidates):
         try:
             while True:
                 search = self.sampled(k)
+                best = search.evident() if given is None else None
+                if best is not None:
+                    return replace(self.fitted(best, search, on_step), certain=True)
                 best = search.best() if given is None else search.given(given)
                 if search is self or best is None or best.rank <= k:
                     break
@@ -121,8 +130,9 @@ class RankSearch(Candidates):
         """Return how many rows are enough to compare ranks up to k."""
         size = SAMPLE_ROWS * self.options.dof(self.d, min(k + 1, self.d))
         size = max(size, KERNEL_ROWS + 1)
+        size = min(size, EXACT_ENTRIES // max(self.d, 1))
         too_few = LEAST_RATIO * size > self.n_rows or self.few_features
-        return self.n_rows if too_few or size * self.d > EXACT_ENTRIES else size
+        return self.n_rows if too_few else size
 
     # Which candidates are tried.
 
@@ -147,9 +157,65 @@ class RankSearch(Candidates):
             self.candidate(self.d)
         return self.decided()
 
+    def evident(self) -> Candidate | None:
+        """Return the rank whose components all stand out clearly; None if there is any doubt.
+
+        Two spectra must agree: that of the clipped residual of ridge regression, in which a few
+        extreme rows count little, and that of a fit with one component more, which is noise.
+        """
+        if self.options.loss != "squared" or self.spectrum is None or not self.spectrum.components:
+            return None
+        k = self.spectrum.components
+        if k + 1 >= self.d or not self.is_determined(k + 1):
+            return None
+        if self.clear_components(k + 1, self.start(k + 1)[1]) != k or self.sizes[k - 1] < SURE:
+            return None
+        candidate = self.determined(k)
+        if candidate is None:
+            return None
+        alpha = candidate.alpha[0], candidate.alpha[1] * (k + 1) / k
+        return candidate if self.clear_components(k + 1, alpha) == k else None
+
+    def is_determined(self, k: int) -> bool:
+        """Return whether there are many rows for each parameter of a rank."""
+        return self.observations >= EVIDENT_ROWS * self.options.dof(self.d, k)
+
+    def determined(self, k: int) -> Candidate | None:
+        """Return a low rank with its best penalties, if the rows determine all its parameters.
+
+        The penalties of largest evidence then follow from the number of parameters and the noise,
+        without a matrix of the parameters: MacKay's fixed point is σ²p/|θ|².
+        """
+        model, alpha = self.start(k)
+        for _ in range(ROUNDS):
+            options, before = replace(self.loose(k), alpha=alpha), np.log(alpha)
+            model = finished(self.fit(options, model)[0]).model
+            noise, alpha = self.likely(model)
+            if noise <= NO_NOISE or np.max(np.abs(np.log(alpha) - before)) <= SETTLED:
+                break
+        if max(alpha) > SHRUNK * self.weight:
+            return None
+        linear = replace(self.features, sizes=[self.d, self.options.dof(self.d, k) - self.d - 1])
+        return Candidate(k, inf, alpha, noise, linear, model)
+
+    def likely(self, model: Model) -> tuple[float, Alpha]:
+        """Return the noise and the penalties σ²p/|θ|² at a fit: one pass."""
+        d, k = model.U.shape
+        rho = to_numpy(self.units.penalty_scale).astype(np.float64)
+        w, E = rho * to_numpy(model.w), rho[:, None] * to_numpy(model.U)
+        A = (E.T @ E) * to_numpy(model.s)
+        sums = self.problem(replace(self.options, rank=k)).sums(model, squares=False)
+        noise = sums.loss / (sums.weight - self.options.dof(d, k))
+        first, second = max(float(w @ w), 1e-300), max(2 * float(np.sum(A * A.T)), 1e-300)
+        return noise, (noise * d / first, noise * (d * k - k * (k - 1) / 2) / second)
+
     def given(self, k: int) -> Candidate | None:
         """Return a given rank with its best penalties."""
-        candidate = self.candidate(k)
+        plain, low = self.plain and self.options.loss == "squared", 0 < k < self.d
+        candidate = None
+        if plain and low and not self.few_features and self.is_determined(k):
+            candidate = self.determined(k)
+        candidate = candidate or self.candidate(k)
         if candidate is None or self.is_exact(candidate):
             return candidate
         if k in (0, self.d) and not self.many_rows(candidate):
@@ -368,7 +434,8 @@ class RankSearch(Candidates):
             dof = self.options.dof(self.d, best.rank)
             problem = self.problem(options, final_error(options, dof / self.observations))
             ridge = alpha[0] / self.weight
-            white = sharp_whitener(search.white, problem, ridge, self.covariance)
+            sigma = self.covariance if isinstance(search.white, Full) else None
+            white = sharp_whitener(search.white, problem, ridge, sigma)
             solution = follow(problem, polish(problem, white, warm, near=True), on_step)
         return Choice(options, solution, white)
 
