@@ -448,3 +448,16 @@ def test_a_given_pair_that_never_occurs_can_be_saved(tmp_path):
     model = SecondOrderRegressor(rank=1, pairs=[(0, 1)], random_state=0).fit(X, y)
     save(model, tmp_path / "model")
     np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))
+
+
+def test_a_report_without_pairs_says_that_the_model_has_all_products():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 5))
+    i, j = np.triu_indices(5, 1)
+    y = (X[:, i] * X[:, j]) @ rng.standard_normal(10) + 0.1 * rng.standard_normal(400)
+    model = SecondOrderRegressor(rank=5, alpha=1.0, pairs=1, random_state=0).fit(X, y)
+    first = str(model.pairs_).splitlines()[0]
+    assert not len(model.pairs_)
+    assert "all products" in first
+    assert "interactions_" in first
+    assert len(model.interactions_.top(10)) == 10

@@ -157,9 +157,16 @@ class PairReport:
         steps = len(self.path) - 1
         if steps < count:  # whole text columns entered
             what += f" in {steps} step" + "s" * (steps > 1)
-        return (
+        searched = (
             f"{what} among {self.n_candidates:,} products of {self.n_features:,} features, "
             f"{self.n_rows:,} rows"
+        )
+        if count or not self.rank:
+            return searched
+        of_rank = "all products" if self.rank >= self.n_features else f"rank {self.rank}"
+        return (
+            f"The model has products of all features ({of_rank}): interactions_ lists them.\n"
+            f"Beside them, {searched[0].lower()}{searched[1:]}"
         )
 
     def _table(self) -> list[str]:
@@ -206,10 +213,9 @@ class PairReport:
             steps = len(self.path) - 1
             limit = "one pair" if steps == 1 else f"{steps} pairs"
             notes.append(f"The search ended at its limit of {limit}.")
-        if self.rank:
-            beside = "Beside them, the" if self.pairs else "The"
+        if self.rank and self.pairs:
             notes.append(
-                f"{beside} model has products of all features, of rank {self.rank}: "
+                f"Beside them, the model has products of all features, of rank {self.rank}: "
                 "interactions_ lists them."
             )
         if self.low_rank:

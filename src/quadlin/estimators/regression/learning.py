@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from array_api_compat import is_array_api_obj
@@ -51,6 +51,15 @@ except ImportError:  # before scikit-learn 1.9 there are no callbacks
     def with_callbacks(fit: Callable[..., Any]) -> Callable[..., Any]:
         """Return the method as it is."""
         return fit
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def watched(fit: Method) -> Method:
+    """Let a method tell callbacks of its steps; its type stays the same."""
+    watched: Method = with_callbacks(fit)
+    return watched
 
 
 NO_MODEL = "The fit was interrupted before there was a model, so the estimator is unchanged."
@@ -119,6 +128,12 @@ def _can_stream(estimator: Any) -> bool:
     return True
 
 
+def where_streams(method: Method) -> Method:
+    """Offer a method where rows may be seen once; its type stays the same."""
+    offered: Method = available_if(_can_stream)(method)
+    return offered
+
+
 class Learning(CallbackSupportMixin):
     """A mixin of estimators that learn from rows: all at once, or from a stream."""
 
@@ -135,7 +150,7 @@ class Learning(CallbackSupportMixin):
     solver: str = "auto"
     fit_linear, psd = True, False  # options of measurements, not of tables
 
-    @with_callbacks  # type: ignore[untyped-decorator]
+    @watched
     @unflagged
     def fit(
         self,
@@ -204,7 +219,7 @@ class Learning(CallbackSupportMixin):
         raise_or_warn(self, fitted.status, Status.stopped)
         return self
 
-    @available_if(_can_stream)  # type: ignore[untyped-decorator]
+    @where_streams
     @unflagged
     def partial_fit(
         self, X: RowsLike, y: Vector = None, sample_weight: Vector = None, *, checkpoint: Any = None
