@@ -10,6 +10,7 @@ from sklearn.metrics import d2_tweedie_score, mean_poisson_deviance
 
 from contract.tables import low_rank, nmse, planted_pairs
 from quadlin import FactorizationMachineRegressor, SecondOrderRegressor
+from quadlin.exceptions import ExtrapolationWarning
 
 # --- gross errors ---------------------------------------------------------------------------------
 
@@ -231,7 +232,7 @@ def far_rows():
 @pytest.mark.parametrize("loss", ["squared", "huber"])
 def test_rows_beyond_a_training_range_have_a_warning_and_a_bounded_prediction(kind, loss):
     model = kind(2, alpha=1.0, loss=loss).fit(INSIDE.X, INSIDE.y)
-    with pytest.warns(UserWarning, match="2 rows"):
+    with pytest.warns(ExtrapolationWarning, match="2 rows"):
         predicted = model.predict(far_rows())
     assert np.abs(predicted).max() < 100 * np.abs(INSIDE.y).max()
     assert model.extrapolates(far_rows()).tolist() == [False, True, False, True, False]

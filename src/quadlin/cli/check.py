@@ -27,7 +27,7 @@ from quadlin.core.rows import Rows
 from quadlin.data import Source, SourceError
 from quadlin.data.columns import find_ids
 from quadlin.data.encoder import MISSING_LEVEL
-from quadlin.data.names import IdentifierWarning
+from quadlin.exceptions import IdentifierWarning
 from quadlin.explain.diagnosis import listed
 from quadlin.explain.tables import text_table
 from quadlin.metrics import degrees_of_freedom

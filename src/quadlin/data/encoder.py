@@ -28,7 +28,6 @@ from quadlin.data.columns import (
     values_of,
 )
 from quadlin.data.names import (
-    IdentifierWarning,
     SourceError,
     infinite_value,
     missing_value,
@@ -36,6 +35,7 @@ from quadlin.data.names import (
     row_in_words,
     shortened,
 )
+from quadlin.exceptions import IdentifierWarning
 
 Levels = dict[str, int]  # the position of each level in its field
 MISSING_LEVEL = "missing"  # the level of missing text, where that is allowed

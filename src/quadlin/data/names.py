@@ -137,10 +137,6 @@ class SourceError(ValueError):
         self.column = column
 
 
-class IdentifierWarning(UserWarning):
-    """A text column most of whose levels occur only once."""
-
-
 @contextmanager
 def explained(what: str, advice: str) -> Iterator[None]:
     """Turn a library's error about broken data into a one-sentence SourceError."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Literal, Self, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -260,12 +261,12 @@ class Classifying(ClassifierMixin, Learning):
         return self._classes_fitted().passes
 
     @unflagged
-    def partial_fit(
+    def partial_fit(  # type: ignore[override]  # the third argument, as everywhere in scikit-learn
         self,
-        X: Any,
-        y: Any = None,
-        classes: Any = None,
-        sample_weight: Any = None,
+        X: RowsLike,
+        y: Vector = None,
+        classes: ArrayLike | None = None,
+        sample_weight: Vector = None,
         *,
         checkpoint: Any = None,
     ) -> Self:

@@ -16,6 +16,7 @@ from quadlin.estimators.machines.field_fit import rank_of
 from quadlin.estimators.regression.fitted import Fitted
 from quadlin.estimators.regression.tasks import Task
 from quadlin.estimators.rows.checks import is_asked_for, is_auto, is_whole
+from quadlin.exceptions import OptionWarning
 from quadlin.stream.field_stream import FieldStream
 from quadlin.stream.stream import Stream
 
@@ -81,7 +82,7 @@ class ByPosterior:
             return plain
         most = _most_rows(task)
         if most < FEWEST_ROWS:
-            warn(NO_ROOM)
+            warn(NO_ROOM, OptionWarning)
             return plain
         return FieldStream.of(plain, rank_of(task), most)
 
@@ -111,7 +112,8 @@ def _warn_of_another_model(estimator: Any, fields: Sequence[np.ndarray]) -> None
             f"{wrong[0]} asks for another model than the posterior of each level, so "
             "rank and penalties are chosen by least squares, which takes longer and "
             "predicts worse where levels, such as users and items, have few rows. "
-            "Leave it out, or compare both on rows that were held out."
+            "Leave it out, or compare both on rows that were held out.",
+            OptionWarning,
         )
 
 

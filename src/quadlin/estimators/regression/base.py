@@ -23,6 +23,7 @@ from quadlin.estimators.regression.fitted import Fitted, require_law
 from quadlin.estimators.regression.tasks import seed_of
 from quadlin.estimators.rows.checks import is_auto
 from quadlin.estimators.rows.columns import chunks_to_predict, opened
+from quadlin.exceptions import ExtrapolationWarning
 from quadlin.explain.decomposition import Decomposition, whole_columns
 from quadlin.explain.diagnosis import diagnosis, listed, row_findings
 from quadlin.explain.effects import Contributions, Effects, contributions_of, effects_of
@@ -543,5 +544,6 @@ def _warn_outside(count: int) -> None:
                 "{count} {rows} far outside the range of the training rows; predict limits their "
                 "features. `extrapolates` shows which rows, and a model fitted with "
                 'extrapolation="free" predicts them without limits.'
-            ).format(count=count, rows="row lies" if count == 1 else "rows lie")
+            ).format(count=count, rows="row lies" if count == 1 else "rows lie"),
+            ExtrapolationWarning,
         )

@@ -37,6 +37,7 @@ from quadlin.estimators.rows.checks import (
     is_auto,
 )
 from quadlin.estimators.rows.columns import Columns, RowsLike, Vector, opened, warn_unseen
+from quadlin.exceptions import OptionWarning
 from quadlin.files.checkpoints import checkpoint_of, checkpointed_stream
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.status_advice import status_advice
@@ -263,7 +264,8 @@ class Learning(CallbackSupportMixin):
             warn(
                 f"partial_fit minimises squared errors: loss={self.loss!r} needs several passes "
                 "over the rows, so gross errors in y count in full. Use `fit`, or remove them "
-                "first."
+                "first.",
+                OptionWarning,
             )
         if fitted is not None:
             self._refuse_changes(fitted)

@@ -34,6 +34,7 @@ from quadlin.estimators.rows.checks import (
     validated,
     validated_numbers,
 )
+from quadlin.exceptions import UnseenLevelWarning
 from quadlin.explain.diagnosis import listed
 
 NO_TARGET = "The source has no target. Open it with `target`."
@@ -422,8 +423,8 @@ def warn_unseen(unseen: Unseen, learns: bool = False) -> None:
         "open_source(frame, target=..., levels={column: [...]})), and open later rows with "
         "encoder=model.encoder_."
     )
-    text = " ".join(sentences)
-    warn("{text}{advice}".format(text=text, advice=advice if learns and len(unseen) else ""))
+    text = " ".join(sentences) + (advice if learns and len(unseen) else "")
+    warn(text, UnseenLevelWarning)
 
 
 def _counted(rows: Mapping[str, int]) -> str:
