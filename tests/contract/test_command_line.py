@@ -173,6 +173,14 @@ def test_json_is_one_object_with_these_keys_and_types(run, line):
     assert not re.search("NaN|Infinity", said.out)
 
 
+@pytest.mark.parametrize("line", ANSWERS)
+def test_the_documentation_names_every_key_of_an_answer(run, line):
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "commands.md").read_text()
+    (row,) = (text for text in page.splitlines() if text.startswith(f"| `{line.split()[0]}` |"))
+    documented = set(re.findall(r"`(\w+)`", row))
+    assert run(f"{line} --json -q").json.keys() <= documented
+
+
 @pytest.mark.smoke
 def test_a_fit_writes_the_model_that_python_fits(run, folder):
     run("fit F/houses.csv --target price --rank 1")
@@ -780,7 +788,50 @@ def test_a_reader_that_stops_early_is_no_error(folder):
         assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_ctrl_c_before_there_is_a_model_ends_in_one_line(tmp_path):
+def test_predictions_end_quietly_where_nobody_reads_them(folder):
+    table = pd.concat([TABLE[FEATURES]] * 500)  # more than a pipe holds
+    command = [sys.executable, "-m", "quadlin", "predict", str(folder / "model.safetensors"), "-"]
+    command += ["--format", "csv", "-o", "-"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        process.stdin.write(table.to_csv(index=False).encode())
+        process.stdin.close()
+        assert process.stdout.readline() == b"prediction\n"
+        process.stdout.close()
+        assert (process.wait(60), process.stderr.read()) == (0, b"")
+
+
+def test_names_that_a_terminal_cannot_show_are_escaped(folder, tmp_path):
+    TABLE.rename(columns={"area": "größe"})[["größe", "age", "price"]].to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    env = {**os.environ, "LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    model = str(tmp_path / "m.st")
+    done = shell("fit", str(tmp_path / "t.csv"), "--target", "price", "-o", model, env=env)
+    assert done.returncode == 0, done.stderr
+    for argv in (["inspect", model], ["inspect", model, "--json"], ["--help"]):
+        done = shell(*argv, env=env)
+        assert done.returncode == 0, done.stderr
+        done.stdout.decode("ascii")
+    assert load(model).feature_names_in_.tolist() == ["größe", "age"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+def test_files_with_a_byte_order_mark_are_read(run, encoding):
+    table = TABLE[["area", "age", "price"]].rename(columns={"area": "größe"})
+    text = table.to_csv(index=False)
+    data = text.encode(encoding) if encoding != "utf-16-be" else b"\xfe\xff" + text.encode(encoding)
+    Path("t.csv").write_bytes(data)
+    fit = "fit t.csv --target price --rank 0 --pairs none -q"
+    if encoding != "utf-8-sig":
+        assert "--encoding utf-16" in run(fit, 1).err
+        fit += " --encoding utf-16"
+    run(fit)
+    assert load("model.safetensors").feature_names_in_.tolist() == ["größe", "age"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_there_is_a_model_ends_in_one_line(tmp_path, number):
     argv = ["fit", "-", "--format", "csv", "--target", "price", "-o", "m.st"]
     process = subprocess.Popen(
         [sys.executable, "-m", "quadlin", *argv],
@@ -793,7 +844,7 @@ def test_ctrl_c_before_there_is_a_model_ends_in_one_line(tmp_path):
     # More than a pipe holds: once it is written, the command is reading, and waits for the rest.
     process.stdin.write(rows + b"".join(rows.splitlines(keepends=True)[1:]) * 20)
     process.stdin.flush()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert out == b""

@@ -220,6 +220,17 @@ def test_a_report_stands_alone_and_escapes_names(tmp_path):
     assert plt.get_fignums() == []
 
 
+def test_every_number_of_a_report_is_one_and_every_term_has_its_bar(tmp_path):
+    fit, frame, y = evil()
+    page = fit.report(tmp_path / "page.html", frame, y).read_text()
+    assert "nan" not in re.sub(r"base64,[^\"]*", "", page).split()
+    assert not re.search(r">[-+]?nan<", page)
+    terms = page[page.index("<h2>Terms</h2>") :]
+    terms = terms[: terms.index("</table>")]
+    moved = [t for t in fit.summary(top=10).shown_terms if t.strength]
+    assert terms.count('<div class="bar ') == len(moved) > 3
+
+
 def test_a_report_has_the_target_the_score_and_the_effects_of_its_rows(tmp_path):
     fit, frame, y = evil()
     words = words_of(fit.report(tmp_path / "page.html", frame, y).read_text())

@@ -13,6 +13,8 @@ from contract.tables import labels_of, low_rank
 from quadlin import (
     FactorizationMachineClassifier,
     FactorizationMachineRegressor,
+    MatrixSensing,
+    PhaseRetriever,
     SecondOrderClassifier,
     SecondOrderRegressor,
     SecondOrderRegressorCV,
@@ -63,6 +65,10 @@ NUMBERS = {
     "linear classifier": lambda: SecondOrderClassifier(0, pairs=None).fit(X, LABELS),
     "three classes": lambda: SecondOrderClassifier(random_state=0).fit(X, THREE),
     "three classes apart": lambda: SecondOrderClassifier(1, alpha=0.0).fit(X, THREE),
+    "labels in a stream": lambda: SecondOrderClassifier(1, random_state=0).partial_fit(
+        X, LABELS, classes=[0, 1]
+    ),
+    "huber machine": lambda: FactorizationMachineRegressor(1, loss="huber").fit(X, Y),
     "machine of labels": lambda: FactorizationMachineClassifier(1).fit(X, LABELS),
     "machine of classes": lambda: FactorizationMachineClassifier(1).fit(X, THREE),
 }
@@ -225,6 +231,9 @@ def test_what_a_graph_cannot_hold_is_refused(monkeypatch):
         to_onnx(fitted("linear"), dtype="int32")
     with pytest.raises(ValueError, match="draws"):
         to_onnx(FactorizationMachineRegressor(1, draws=5).fit(RATINGS, STARS))
+    for measured in (PhaseRetriever(random_state=0), MatrixSensing(1, random_state=0)):
+        with pytest.raises(TypeError, match=type(measured).__name__):
+            to_onnx(measured.fit(X, X[:, 0] ** 2))
     clash = FRAME.drop(columns="age").rename(columns={"size": "y"})
     with pytest.raises(ValueError, match="'y'"):
         to_onnx(SecondOrderRegressor(1, alpha=1.0).fit(clash, Y))

@@ -33,7 +33,7 @@ An output file replaces an existing file of that name in one step, when the
 new one is complete.
 
 Exit codes: 0 success; 1 something is wrong with the data, the model or a file;
-2 the command line is wrong; 130 stopped by Ctrl-C.
+2 the command line is wrong; 130 stopped by Ctrl-C or SIGTERM.
 """
 # The module of each command is imported when the command is called; the list needs its first line.
 COMMANDS = {
@@ -122,7 +122,8 @@ def build(argv: Sequence[str]) -> App:
         given = [STANDARD if token == "-" else token for token in tokens]
         command, bound, _ = app.parse_args(given)
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # all is imported
+            for number in (signal.SIGINT, signal.SIGTERM):  # all is imported
+                signal.signal(number, signal.default_int_handler)
         command(*bound.args, **bound.kwargs)
 
     app.meta.suppress_keyboard_interrupt = False

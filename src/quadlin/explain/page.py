@@ -24,7 +24,7 @@ from quadlin.explain.displays import (
 )
 from quadlin.explain.effects import MOST_COLUMNS, Effects
 from quadlin.explain.summary import ModelSummary
-from quadlin.explain.tables import eigenvalues_name, left_side, prediction_name
+from quadlin.explain.tables import eigenvalues_name, left_side, p_value, prediction_name
 from quadlin.solve.fits.status_advice import status_advice
 
 DPI = 150
@@ -161,7 +161,7 @@ def model_page(
     values = {
         "summary": summary,
         "model": content,
-        "terms": [term._asdict() for term in summary.shown_terms],
+        "terms": [t._asdict() | {"p": p_value(t.p)} for t in summary.shown_terms],
         "found_pairs": [p._asdict() | {"term": p.name} for p in summary.found_pairs],
         "effects": content["effects"],
         "pictures": pictures,

@@ -279,7 +279,7 @@ def summary_of(
     w_std = np.full(len(names), np.nan) if law is None else to_numpy(model.coef_std_)
     terms = []
     if model.fitted_.options.fit_intercept:
-        terms.append(tests.term("intercept", "", "", float(model.intercept_), b_std, nan))
+        terms.append(tests.term("intercept", "", "", float(model.intercept_), b_std, 0.0))
     coef, sd = to_numpy(model.coef_).astype(float), np.sqrt(to_numpy(model.moments_.var))
     parts = model.decomposition()
     strength = parts.slope * parts.scale * sd  # the slope at the mean: w + 2 M μ

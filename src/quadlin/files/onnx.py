@@ -73,6 +73,8 @@ def to_onnx(
     except ImportError as error:
         raise ImportError('ONNX models need onnx: pip install "quadlin[onnx]".') from error
     check_is_fitted(estimator)
+    if not hasattr(estimator, "fitted_"):
+        raise TypeError(f"A {type(estimator).__name__} has no ONNX graph. Use save and load.")
     parts = parts_of(estimator)
     fitted = parts[0]
     if fitted.draws is not None:
