@@ -36,10 +36,10 @@ NAMED_ID = re.compile(
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: a number, a category or ignored, as its dtype and the user say."""
+    """A feature of a table: a number or a category, as its dtype and the user say."""
 
     name: Any
-    kind: str  # "number", "category" or "ignored"
+    kind: str  # "number" or "category"
     dtype: Any
 
     @classmethod

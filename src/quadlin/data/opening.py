@@ -284,7 +284,7 @@ def table_reader(sample: nw.DataFrame[Any], feed: Feed, options: Options) -> tup
         if name is None or not _is_text(sample.get_column(name)):
             continue
         if role == "weight" or options.labels is None:
-            comma = ' If it has decimal commas, give decimal=",".' if is_csv(feed) else ""
+            comma = ' If it has decimal commas, give decimal=",".' if feed.is_csv else ""
             raise SourceError(
                 f"{feed.title}: the {role} {name!r} has dtype {sample.schema[name]}, but must be "
                 f"numbers. Choose a numeric column with `{role}`, or replace its values by "
@@ -323,14 +323,11 @@ def _is_text(column: nw.Series[Any]) -> bool:
 
 def _given_encoder(columns: Sequence[Column], levels: Mapping[Any, Sequence[str]]) -> TableEncoder:
     """Return the encoder of levels in the order in which the user gave them."""
-    given = [levels[column.name] if column.kind == "category" else None for column in columns]
-    kinds = tuple(None if values is None else kind_of(np.asarray(values)) for values in given)
-    numbered = tuple(
-        None if v is None else {label: i for i, label in enumerate(dict.fromkeys(map(str, v)))}
-        for v in given
-    )
-    names = tuple(str(column.name) for column in columns)
-    return TableEncoder(names, numbered, number_dtype(columns), kinds)
+    seen = {c.name: SeenLevels(c.name) for c in columns if c.kind == "category"}
+    for name, each in seen.items():
+        each.keyed = {(i, str(level)) for i, level in enumerate(levels[name])}
+        each.kinds = {kind_of(np.asarray(levels[name]))}
+    return TableEncoder.of(columns, seen, number_dtype(columns))
 
 
 def learned(feed: Feed, reader: Reader, options: Options) -> tuple[Reader, int | None]:
@@ -372,7 +369,7 @@ def learned(feed: Feed, reader: Reader, options: Options) -> tuple[Reader, int |
         reader = replace(reader, fill=means.fill(reader.numbers, feed.title))
     if not needs_levels:
         return reader, None
-    decimal = options.dialect.decimal or "." if is_csv(feed) else None
+    decimal = options.dialect.decimal or "." if feed.is_csv else None
     kinds = ("category" if name in reader.text else "number" for name in reader.columns)
     columns = [Column(*each, None) for each in zip(reader.columns, kinds, strict=True)]
     try:
@@ -413,11 +410,6 @@ def _learned_labels(seen: SeenLevels, asked: bool, feed: Feed) -> tuple[str, ...
         f"values, such as {first!r} in {_first_row(feed, seen.name, first)}. If it holds numbers, "
         f'correct or empty such cells, or give decimal="," for decimal commas.{classes}'
     )
-
-
-def is_csv(feed: Feed) -> bool:
-    """Return whether a feed reads CSV."""
-    return feed.title.split()[0].lower() in CSV or "csv stream" in feed.title
 
 
 def _first_row(feed: Feed, name: Any, label: str) -> str:

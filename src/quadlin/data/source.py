@@ -105,6 +105,7 @@ class Feed:
     ahead: bool = True  # whether fetching pieces in the background saves time
     per_row: float | None = None  # average number of entries of a sparse row; None for dense rows
     is_array: bool = False  # whether its pieces are slices, so that caching gains nothing
+    is_csv: bool = False  # whether options of CSV can change what is read
     key: Any = None  # its identity, if the units do not show it
 
     @property

@@ -55,7 +55,8 @@ def open_files(
     for unit in units:
         if isinstance(unit, CsvFile):  # a column of numbers and text is text in all files
             unit.layout.types.update({each.name: each.type for each in schema})
-    feed = Feed(tuple(units), files.title, tuple(schema.names))
+    is_csv = any(isinstance(unit, CsvFile) for unit in units)
+    feed = Feed(tuple(units), files.title, tuple(schema.names), is_csv=is_csv)
     if feed.rows == 0:
         raise SourceError(f"{files.title} holds no rows. At least one is needed.")
     with explained(files.title, ADVICE[files.format]):
@@ -280,7 +281,8 @@ def open_stream(
         except pa.ArrowInvalid as error:
             raise error if layout is None else layout.error(error, what) from None
 
-    feed = Feed((Batches(walk),), what, tuple(schema.names), again=False)
+    names = tuple(schema.names)
+    feed = Feed((Batches(walk),), what, names, again=False, is_csv=layout is not None)
     return nw.from_native(schema.empty_table(), eager_only=True), feed
 
 
@@ -311,11 +313,7 @@ def _one_schema(schemas: list[Any], files: FileSet) -> Any:
                 f"File {file.path} does not have the columns of {files.files[0].path}: it "
                 f"{' and '.join(differences)}. Give files of one table."
             )
-    mixed = {n for n in first.names if len({schema.field(n).type for schema in schemas}) > 1}
-    plain = [
-        pa.schema([(f.name, _plain(f.type) if f.name in mixed else f.type) for f in schema])
-        for schema in schemas
-    ]
+    plain = [pa.schema([(each.name, _plain(each.type)) for each in schema]) for schema in schemas]
     try:
         merged = pa.unify_schemas(plain, promote_options="permissive")
     except pa.ArrowException as error:
@@ -329,8 +327,5 @@ def _one_schema(schemas: list[Any], files: FileSet) -> Any:
 
 
 def _plain(kind: Any) -> Any:
-    """Return a type that merges with others: that of a dictionary's values, booleans as numbers."""
-    types = arrow().types
-    if types.is_boolean(kind):
-        return arrow().int8()
-    return kind.value_type if types.is_dictionary(kind) else kind
+    """Return the type of a dictionary's values, which merges with others."""
+    return kind.value_type if arrow().types.is_dictionary(kind) else kind
