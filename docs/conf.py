@@ -67,6 +67,7 @@ html_title = "quadlin"
 html_static_path = ["_static"]
 html_css_files = ["quadlin.css"]
 html_show_sourcelink = False
+toc_object_entries_show_parents = "hide"
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
