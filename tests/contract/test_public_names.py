@@ -119,3 +119,40 @@ def test_signals_are_compared_up_to_their_phase(phase, seed):
     np.testing.assert_allclose(align_phase(turned, z), z, atol=1e-12)
     assert signal_error(z.real, -z.real) == pytest.approx(0, abs=1e-12)
     assert signal_error(z, 0 * z) == pytest.approx(1)
+
+
+PARAMETERS = [
+    "rank",
+    "alpha",
+    "pairs",
+    "squares",
+    "loss",
+    "categorical_features",
+    "missing",
+    "extrapolation",
+    "uncertainty",
+    "fit_intercept",
+    "solver",
+    "max_iter",
+    "tol",
+    "max_memory",
+    "warm_start",
+    "random_state",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("SecondOrderRegressor", 4), ("SecondOrderClassifier", 5)]
+)
+def test_an_estimator_is_few_classes_with_the_parameters_that_its_text_explains(name, most):
+    kind = getattr(quadlin, name)
+    assert sum(each.__module__.startswith("quadlin") for each in kind.__mro__) <= most
+    own = list(inspect.signature(kind).parameters)
+    assert [each for each in own if each != "class_weight"] == [p for p in PARAMETERS if p in own]
+    for each in own:
+        assert f"{each} : " in kind.__doc__, each
+
+
+def test_the_main_estimator_has_all_parameters_and_a_text_of_a_page():
+    assert list(inspect.signature(quadlin.SecondOrderRegressor).parameters) == PARAMETERS
+    assert len(quadlin.SecondOrderRegressor.__doc__.split()) <= 900

@@ -96,8 +96,12 @@ class Loss:
         """Return the mean loss of a constant f for targets with this mean and variance."""
         return variance + (f - mean) ** 2
 
+    def entropy(self, y: np.ndarray) -> np.ndarray:
+        """Return what `null` sums beside the mean and the variance of the targets."""
+        return np.zeros(y.shape)
+
     def null(self, weight: float, mean: float, variance: float, entropy: float) -> float:
-        """Return Σω times the loss of the best constant; `entropy` is Σω·y·log y."""
+        """Return Σω times the loss of the best constant."""
         return weight * variance
 
 
@@ -215,6 +219,10 @@ class Poisson(Loss):
     def constant_loss(self, mean: float, variance: float, f: float) -> float:
         """Return about the mean deviance of the best constant."""
         return variance / mean
+
+    def entropy(self, y: np.ndarray) -> np.ndarray:
+        """Return y log y."""
+        return np.asarray(xlogy(y, y))
 
     def null(self, weight: float, mean: float, variance: float, entropy: float) -> float:
         """Return Σω times the deviance of the best constant."""

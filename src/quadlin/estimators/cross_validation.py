@@ -47,10 +47,30 @@ class SecondOrderRegressorCV(Regressing, SecondOrderModel):
         with ``loss="poisson"``.
     pairs : None, "auto", int or list of pairs, default=None
         Pairs beside every rank. They are searched in the training rows of each fold.
-    squares, loss, categorical_features, missing, fit_intercept, max_iter, tol, extrapolation, \
-    uncertainty, random_state
-        As for :class:`SecondOrderRegressor`. `random_state` also shuffles the rows, and None always
-        gives the same folds.
+    squares : {"auto", True, False}, default="auto"
+        Whether M has a diagonal. "auto" models squares where they differ from linear terms.
+    loss : {"squared", "huber", "poisson"}, default="squared"
+        "huber" limits the influence of gross errors in y. "poisson" models the logarithm of the
+        mean of counts.
+    categorical_features : "from_dtype", None or list, default="from_dtype"
+        Columns of levels: text and categorical ones of a frame, and those listed by name, position
+        or booleans. A list in the list is a group of one-hot columns.
+    missing : {"error", "mean"}, default="error"
+        Whether missing values raise an error or are replaced by the mean of the training rows, or
+        by the level "missing".
+    extrapolation : {"clip", "free"}, default="clip"
+        "clip" limits each feature in `predict` to one training range beyond its training range,
+        with a warning; rows held out are predicted in the same way. "free" sets no limits.
+    uncertainty : bool or "robust", default=False
+        Whether the last fit also computes standard errors. They take the choice as given.
+    fit_intercept : bool, default=True
+        Whether to fit b. Without it predictions at zero are zero.
+    max_iter : int, default=50
+        Maximum number of steps of a fit.
+    tol : float, default=1e-6
+        A fit stops when a step would lower the objective by less than this fraction of it.
+    random_state : int, RandomState or None, default=None
+        Seed of the folds and of the starts. With None it is fixed, and so are the folds.
 
     Attributes
     ----------

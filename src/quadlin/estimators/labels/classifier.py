@@ -634,8 +634,6 @@ class SecondOrderClassifier(Classifying, SecondOrderModel):
         linear model, all products, or a constant. With more than 1,500 parameters, or with an
         explicit `alpha`, ranks are compared by how well least-squares fits predict a held-out fifth
         of the rows, and held-out likelihoods confirm the rank and the size of its penalties.
-    squares, categorical_features, missing, fit_intercept, extrapolation
-        As for :class:`SecondOrderRegressor`.
     alpha : "auto", float or (float, float), default="auto"
         Ridge penalty, one number for w and M or one for each: 1/C of scikit-learn's
         `LogisticRegression` on standardised features. "auto" uses the posterior mean of log α if
@@ -643,14 +641,31 @@ class SecondOrderClassifier(Classifying, SecondOrderModel):
         evidence. The prior makes log-odds with a standard deviation above 10 unlikely, so separable
         rows have finite log-odds. With ``alpha=0`` the steps stop on such rows when the log-loss is
         0.5% of that of a constant, with status `separated` and a warning.
-    pairs
-        As for :class:`SecondOrderRegressor`, for the log-odds: the search uses the scores of the
-        likelihood, and pairs are fitted by Newton steps. The coefficient of a standardised product
-        has a prior of standard deviation 10 (or the penalty of L if `alpha` is given), so it is
-        finite even if a product separates the rows.
+    pairs : "auto", int, list of pairs of features or None, default="auto"
+        The entries of S: at most so many that a search finds, or exactly those of a list. The
+        coefficient of a standardised product has a prior of standard deviation 10 (or the penalty
+        of L if `alpha` is given), so it is finite even if a product separates the rows.
+    squares : {"auto", True, False}, default="auto"
+        Whether M has a diagonal. "auto" models squares where they differ from linear terms.
     class_weight : dict, "balanced" or None, default=None
         Factors for the weights of the rows of each class; "balanced" gives all classes the same
         total weight. Probabilities then refer to the weighted rows.
+    categorical_features : "from_dtype", None or list, default="from_dtype"
+        Columns of levels: text and categorical ones of a frame, and those listed by name, position
+        or booleans. A list in the list is a group of one-hot columns; None takes all columns as
+        numbers.
+    missing : {"error", "mean"}, default="error"
+        Whether missing values raise an error or are replaced by the mean, or by the level
+        "missing". Standard errors of log-odds include what they could change.
+    extrapolation : {"clip", "free"}, default="clip"
+        "clip" limits each feature in predictions to one training range beyond its training range,
+        with a warning. "free" sets no limits.
+    uncertainty : bool or "robust", default=False
+        Whether `fit` also computes standard errors, for `summary` and
+        ``decision_function(X, return_std=True)``. True uses the Fisher information, which is
+        correct if the model is; "robust" gives sandwich standard errors.
+    fit_intercept : bool, default=True
+        Whether to fit b. Without it the log-odds at zero are zero, and no pairs are searched.
     max_iter : int, default=50
         Maximum number of steps of `fit`.
     tol : float, default=1e-6
@@ -659,11 +674,6 @@ class SecondOrderClassifier(Classifying, SecondOrderModel):
     max_memory : {"auto", "minimal"} or int, default="auto"
         As for :class:`SecondOrderRegressor`, per model: there is one for two classes, and otherwise
         one per class.
-    uncertainty : bool or "robust", default=False
-        Whether `fit` also computes standard errors: `coef_std_`, `intercept_std_`,
-        `interaction_std`, ``decision_function(X, return_std=True)``, and z, p and intervals in
-        `summary`. True uses the Fisher information, which is correct if the model is; "robust"
-        gives sandwich standard errors. Cost as for :class:`SecondOrderRegressor`.
     warm_start : bool, default=False
         Whether `fit` starts from the model of the last fit; only with two classes and given rank
         and alpha.

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
-from scipy.special import xlogy
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -202,8 +201,7 @@ def explained(loss: Loss, predicted: Iterable[tuple[Chunk, Array, Any]]) -> floa
             raise ValueError(f"Counts are ≥ 0, but the targets go down to {y.min():.4g}.")
         omega = chunk.weights
         left += float(omega @ loss.value_and_slope(loss.link(mean), y)[0])
-        if loss.linked:
-            entropy += float(omega @ xlogy(y, y))
+        entropy += float(omega @ loss.entropy(y))
         moments = Moments.of(y[:, None], omega)
         target = moments if target is None else target + moments
     assert target is not None  # a Source without rows raises an error
@@ -223,15 +221,15 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
     .. math:: y = b + x^\top w + x^\top M x + \text{noise},
               \qquad M = M^\top = L + S,\ \mathrm{rank}\,L \le k,\ S \text{ of few entries}
 
-    fitted by least squares, optionally penalised,
+    fitted by penalised least squares,
 
     .. math:: \min\; \sum_i \omega_i (f(x_i) - y_i)^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|L\|_F^2
 
     (and S like L if `alpha` is a number; learned penalties leave S free). By default the rank, the
     penalties and the pairs are learned from the rows. The penalty applies to standardised features;
-    all results are in the user's units. Parameters are those of the model (`rank` to `loss`), of
-    columns (to `extrapolation`), of inference (to `fit_intercept`) and of the computation;
-    :doc:`/start/choosing` is their guide.
+    all results are in the user's units. Model parameters: `rank` to `loss`.
+    Columns: `categorical_features` to `extrapolation`. Inference: `uncertainty`, `fit_intercept`.
+    Computation: `solver` to `random_state`. :doc:`/start/choosing` is their guide.
 
     Parameters
     ----------
@@ -239,21 +237,22 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
         Rank k of L: 0 is a linear model. "auto" chooses the rank of largest evidence, or the one
         that best predicts held-out rows beyond 1,500 parameters or if `alpha` is given.
     alpha : "auto", float or (float, float), default="auto"
-        Ridge penalty of w and M, or one for each, as in `Ridge`; rare levels have a larger one.
+        Ridge penalty of w and M, or one for each; rare levels have a larger one.
         "auto" chooses the penalties of largest evidence.
     pairs : "auto", int, list of pairs of features or None, default="auto"
         The entries of S: at most so many that a search finds, or exactly those of a list such as
         ``[("age", "income"), (3, 7)]``. "auto" searches if the rank is chosen, or is 0 with chosen
         penalties (:doc:`/guide/interactions`).
     squares : {"auto", True, False}, default="auto"
-        Whether squares are modelled: everywhere, nowhere, or where they differ from linear terms.
+        Whether M has a diagonal, so that a feature can have a curved effect. "auto" models squares
+        where they differ from linear terms (:doc:`/start/choosing`).
     loss : {"squared", "huber", "poisson"}, default="squared"
         "huber" limits the influence of gross errors in y. "poisson" models the logarithm of the
         mean of counts (:doc:`/guide/counts`).
     categorical_features : "from_dtype", None or list, default="from_dtype"
-        Columns whose values are levels: text and categorical columns of a frame, and those listed
-        by name, position or booleans. A list in the list is a group of one-hot columns; adjacent
-        ones are also detected, unless None takes all columns as numbers.
+        Columns of levels: text and categorical ones of a frame, and those listed by name, position
+        or booleans. A list in the list is a group of one-hot columns; adjacent ones are also
+        detected, unless None takes all columns as numbers.
     missing : {"error", "mean"}, default="error"
         Whether missing values raise an error or are replaced by the mean, or by the level
         "missing". Standard deviations of predictions include what they could change.
@@ -264,22 +263,22 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
         Whether `fit` also computes standard errors, for `summary` and intervals of predictions.
         True assumes equal noise in all rows, "robust" (HC3) does not.
     fit_intercept : bool, default=True
-        Whether to fit b.
+        Whether to fit b. Without it predictions at zero are zero, and no pairs are searched.
     solver : {"auto", "moments", "paper"}, default="auto"
         "auto" takes Gauss–Newton steps from the moment estimate to the optimum. "moments" is
-        moment estimation alone, for many rows of independent features, and "paper" that with the
-        authors' step of full length; neither has a penalty.
+        moment estimation alone, for independent features, and "paper" that with steps of full
+        length; neither has a penalty.
     max_iter : int, default=50
         Maximum number of steps. A Gauss–Newton step takes up to twelve passes over the rows.
     tol : float, default=1e-6
-        `fit` stops when a step would lower the objective by less than this fraction of it, or
-        when the optimum is nearer than 10⁴·`tol`, at most 1%, of the statistical error.
+        `fit` stops when a step would lower the objective by less than this fraction of it. It also
+        stops nearer to the optimum than 10⁴·`tol` (at most 1%) of its statistical error.
     max_memory : {"auto", "minimal"} or int, default="auto"
         Bytes for the first batch of `partial_fit`, which then continues in O(kd) memory. "auto"
-        keeps ten rows per parameter or more; "minimal" keeps none, and has no penalty
+        keeps ten rows per parameter; "minimal" keeps none, and has no penalty
         (:doc:`/guide/streams`).
     warm_start : bool, default=False
-        Whether `fit` starts from the model of the last fit.
+        Whether `fit` starts from the model of the last fit. It pays with a given rank and penalty.
     random_state : int, RandomState or None, default=None
         Seed of the start. With None it is fixed, so fits are deterministic.
 
@@ -296,12 +295,11 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
     has_diagonal_ : array of bool (n_features,)
         Which squares are in the model.
     interactions_ : Interactions
-        A view of M: ``interactions_["a", "b"]`` and ``interactions_.top(10)`` are coefficients of
-        products.
+        Coefficients of products: ``interactions_["a", "b"]``, ``interactions_.top(10)``.
     noise_, coef_std_, intercept_std_
         With `uncertainty`: the standard deviation of the noise, and standard errors.
     moments_, target_moments_ : Moments
-        Mean, variance, skewness and kurtosis.
+        Their means, variances, skewness, kurtosis.
     history_, status_, n_iter_, n_samples_seen_
         Objective and passes after each step, how the fit ended, and the numbers of steps and rows.
     encoder_, fill_
@@ -313,8 +311,8 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
 
     Notes
     -----
-    A pass takes O(nnz(X)·k) time; a fit takes 12 to 170 of them, the more rows per parameter, the
-    fewer. What intervals promise is in :doc:`/guide/uncertainty`.
+    A pass takes O(nnz(X)·k) time, and a fit 12 to 170 passes. What intervals promise is in
+    :doc:`/guide/uncertainty`.
 
     Examples
     --------
