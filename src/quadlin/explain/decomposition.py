@@ -252,19 +252,9 @@ class Decomposition:
         return [i for i, column in enumerate(self.columns) if column.levels is not None]
 
     @cached_property
-    def numbers(self) -> list[int]:
-        """Return the numbers of the columns that hold numbers."""
-        return [i for i, column in enumerate(self.columns) if column.levels is None]
-
-    @cached_property
-    def place(self) -> dict[int, int]:
-        """Return where each column is among the fields, or among the columns of numbers."""
-        return {n: i for kind in (self.fields, self.numbers) for i, n in enumerate(kind)}
-
-    @cached_property
     def single(self) -> np.ndarray:
         """Return the features of the columns that hold numbers."""
-        return np.array([int(self.columns[i].features[0]) for i in self.numbers], dtype=int)
+        return np.array([c.features[0] for c in self.columns if c.levels is None], dtype=int)
 
     @cached_property
     def slope(self) -> np.ndarray:
@@ -286,41 +276,32 @@ class Decomposition:
 
     def blocks(self, X: Any) -> Iterator["RowParts"]:
         """Yield the parts of rows of features, some rows at a time."""
-        step = max(1, ELEMENTS // max(1, len(self.single) + len(self.columns)))
+        step = max(1, ELEMENTS // max(1, len(self.columns) * (1 + len(self.s))))
         for start in range(0, X.shape[0], step):
             yield self.parts(X[start : start + step])
 
     def parts(self, X: Any) -> "RowParts":
         """Return what rows of features (n, d), dense or sparse, are taken apart into."""
         X = X.tocsc() if issparse(X) else to_numpy(X)
-        raw = X[:, self.single]
-        d = self._distance(raw.toarray() if issparse(raw) else raw, self.single)
         alone = np.empty((X.shape[0], len(self.columns)))
-        alone[:, self.numbers] = self._alone(d, self.single)
-        factors = []
-        for number in self.fields:
-            alone[:, number], P = self.along(number, X[:, self.columns[number].features])
-            factors.append(P)
-        return RowParts(self, alone, d, tuple(factors))
+        P = np.empty((*alone.shape, len(self.s)))
+        for number, column in enumerate(self.columns):
+            alone[:, number], P[:, number] = self.along(number, X[:, column.features])
+        return RowParts(self, alone, P)
 
     def along(self, number: int, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return a_c (n,) and P_c (n, k) of one column, given its features (n, width)."""
         c = self.columns[number].features
         if self.columns[number].levels is None:
-            d = self._distance(x, c)
-            return self._alone(d, c)[:, 0], d * self.U[c]
+            x = x.toarray() if issparse(x) else x
+            z = (x.astype(np.float64) - self.mean[c]) * self.scale[c] - self.rest[c]
+            d = z - self.reference.z[c]
+            return (d * self.slope[c] + (self.free * self.m)[c] * d * d)[:, 0], d * self.U[c]
         nu = (self.mean * self.scale + self.rest + self.reference.z)[c]
         Y = x.multiply(self.scale[c]).tocsr() if issparse(x) else x * self.scale[c]
         linear = Y @ self.slope[c] - nu @ self.slope[c]
         alone = linear + self._within(Y, c) - self.reference.squares[number]
         return alone, Y @ self.U[c] - nu @ self.U[c]
-
-    def _distance(self, x: np.ndarray, j: np.ndarray) -> np.ndarray:
-        z = (x.astype(np.float64) - self.mean[j]) * self.scale[j] - self.rest[j]
-        return np.asarray(z - self.reference.z[j])
-
-    def _alone(self, d: np.ndarray, j: np.ndarray) -> np.ndarray:
-        return np.asarray(d * self.slope[j] + (self.free * self.m)[j] * d * d)
 
     def _within(self, Y: Any, c: np.ndarray) -> np.ndarray:
         """Return y'M_cc y of levels y = x∘scale: zero where one is 1 and has no square."""
@@ -339,55 +320,31 @@ class RowParts:
 
     model: Decomposition
     alone: np.ndarray  # (n, columns), a_c
-    d: np.ndarray  # (n, number columns), their distances from the reference
-    factors: tuple[np.ndarray, ...]  # P_c (n, k) of each field
-
-    @cached_property
-    def total(self) -> np.ndarray:
-        """Return Σ_c P_c (n, k)."""
-        return np.asarray(self.d @ self.model.U[self.model.single] + sum(self.factors))
+    P: np.ndarray  # (n, columns, k), P_c
 
     @cached_property
     def halves(self) -> np.ndarray:
         """Return half of all pairs of each column (n, columns), in O(kd) per row."""
-        model, half = self.model, np.empty_like(self.alone)
-        weighted = self.total * model.s
-        U = model.U[model.single]
-        half[:, model.numbers] = self.d * (weighted @ U.T) - self.d**2 * model.m[model.single]
-        for number, P in zip(model.fields, self.factors, strict=True):
-            half[:, number] = np.sum(P * (weighted - P * model.s), axis=1)
-        return half
-
-    def factor(self, number: int) -> np.ndarray:
-        """Return P_c of a column (n, k)."""
-        model, place = self.model, self.model.place[number]
-        if model.columns[number].levels is not None:
-            return self.factors[place]
-        return np.asarray(self.d[:, [place]] * model.U[model.single[place]])
+        others = self.P.sum(axis=1, keepdims=True) - self.P
+        return np.asarray((self.P * others) @ self.model.s)
 
     def pair(self, first: int, second: int) -> np.ndarray:
         """Return what two columns add together (n,)."""
-        return np.asarray(2 * (self.factor(first) * self.factor(second)) @ self.model.s)
+        return np.asarray(2 * (self.P[:, first] * self.P[:, second]) @ self.model.s)
 
     def pair_sums(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the sums over rows of every pair and of its square, (columns, columns) each."""
-        model, G = self.model, len(self.model.columns)
-        sums, squares = np.zeros((G, G)), np.zeros((G, G))
-        numbers = np.ix_(model.numbers, model.numbers)
-        U = model.U[model.single]
-        A = 2 * (U * model.s) @ U.T
-        sums[numbers] = A * (self.d.T @ self.d)
-        squares[numbers] = A**2 * ((self.d**2).T @ self.d**2)
-        for i, (number, P) in enumerate(zip(model.fields, self.factors, strict=True)):
-            terms = {
-                n: 2 * (P * Q) @ model.s
-                for n, Q in zip(model.fields[:i], self.factors, strict=False)
-            }
-            crossed = 2 * self.d * ((P * model.s) @ U.T)
-            terms |= dict(zip(model.numbers, crossed.T, strict=True))
-            for other, values in terms.items():
-                sums[number, other] = sums[other, number] = values.sum()
-                squares[number, other] = squares[other, number] = values @ values
+        fields, U, s = self.model.fields, self.model.U[self.model.single], self.model.s
+        sums, squares = np.zeros((2, *self.P.shape[1:2] * 2))
+        numbers = np.setdiff1d(np.arange(len(sums)), fields)
+        size = np.sum(U * U, axis=1)  # for columns of numbers, P_c = d_c U_c
+        d = np.einsum("ngk,gk->ng", self.P[:, numbers], U) / np.where(size > 0, size, 1.0)
+        A, block = 2 * (U * s) @ U.T, np.ix_(numbers, numbers)
+        sums[block], squares[block] = A * (d.T @ d), A**2 * ((d**2).T @ d**2)
+        for i in fields:
+            values = 2 * np.einsum("nk,ngk->ng", self.P[:, i] * s, self.P)
+            sums[i] = sums[:, i] = values.sum(axis=0)
+            squares[i] = squares[:, i] = np.sum(values**2, axis=0)
         np.fill_diagonal(sums, 0.0)
         np.fill_diagonal(squares, 0.0)
         return sums, squares
