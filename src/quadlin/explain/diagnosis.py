@@ -14,7 +14,7 @@ from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
 from quadlin.core.moments import TAU_FREE, Moments, survey
 from quadlin.core.rows import Rows
-from quadlin.explain.tables import rank_words
+from quadlin.explain.tables import rank_words, text_table
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.grid import squared_errors
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, Design
@@ -57,13 +57,9 @@ class MipReport:
     kind: Sequence[str]  # "free", "nearly two-valued", "two-valued" or "constant"
 
     def __str__(self) -> str:
-        width = max(map(len, ["feature", *self.names]))
-        lines = [f"{'feature':<{width}}  {'τ':>5}  kind"]
-        lines += [
-            f"{name:<{width}}  {float(tau):5.3f}  {kind}"
-            for name, tau, kind in zip(self.names, to_numpy(self.tau), self.kind, strict=True)
-        ]
-        return "\n".join(lines)
+        tau = (f"{float(tau):.3f}" for tau in to_numpy(self.tau))
+        rows = zip(self.names, tau, self.kind, strict=True)
+        return "\n".join(text_table(["feature", "τ", "kind"], list(rows)))
 
 
 def mip_report(

@@ -111,9 +111,6 @@ def finish(
     if title:
         ax.set_title(title)
     ax.grid(True, which="major", alpha=0.3)
-    for axis in (ax.xaxis, ax.yaxis):
-        if axis.get_scale() == "log":  # as numbers are written in words, and drawn much faster
-            _tick(axis)
     labels = ax.get_legend_handles_labels()[1]
     if legend and labels:  # below the picture, where they hide nothing
         from matplotlib import rcParams
@@ -130,30 +127,6 @@ def finish(
 def legend_columns(labels: Sequence[str], inches: float) -> int:
     """Return in how many columns a legend below a figure of some width has room."""
     return max(1, min(3, int(LETTERS_PER_INCH * inches) // max(map(len, labels))))
-
-
-def _tick(axis: Any) -> None:
-    """Give a logarithmic axis at least a few ticks with numbers."""
-    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
-
-    low, high = sorted(axis.get_view_interval())
-    between = "25" if high < 50 * low else ""  # where hardly a power of ten is seen
-    axis.set_major_formatter(lambda value, _: _short(value))
-    axis.set_minor_formatter(lambda value, _, first=between: _short(value, first))
-    if high < 8 * low and not isinstance(axis.get_major_locator(), FixedLocator):
-        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
-
-
-def _short(value: float, first: str = "123456789") -> str:
-    """Return 1e-6 for 1e-06, and 0.1, 1, 10, 100 as they are; nothing if it begins otherwise."""
-    if f"{value:.0e}"[0] not in first:
-        return ""
-    if 0.01 <= value < 1_000_000:
-        return f"{value:g}"
-    digits, power = f"{value:.0e}".split("e")
-    return f"{digits}e{int(power)}"
 
 
 def plain(name: str, most: int = 28) -> str:
