@@ -295,12 +295,6 @@ def source_to_score(estimator: Any, X: Any, y: Any, weight: Any, targets: str) -
     return source
 
 
-def feature_names(estimator: Any) -> list[str]:
-    """Return the names of the columns that scikit-learn has noted."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return list(NumberedNames(estimator.n_features_in_) if names is None else names)
-
-
 def declared_columns(given: Any, X: Any) -> list[Any] | None:
     """Return the names of the columns that are declared as categories; None where none may be.
 
