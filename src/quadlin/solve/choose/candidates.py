@@ -190,7 +190,8 @@ class Candidates:
                 key = np.sin(1e3 * (kernel.Z @ direction))
                 few = maximised(kernel.some(np.argsort(key)[:KERNEL_START]), starts).log_alpha
                 starts = [tuple((few - log(kernel.weight)).tolist())]
-        return self.noted(d, maximised(linear, starts), None, linear)
+        rival = max(c.evidence for c in self.candidates())
+        return self.noted(d, maximised(linear, starts, rival), None, linear)
 
     def best_low_rank(self) -> Candidate | None:
         """Return the low rank of largest evidence so far."""

@@ -16,10 +16,16 @@ STEP, LONGEST, SHORTEST = 3.0, 12.0, 1e-3  # in log α: the first step, the long
 TIE = 0.01  # of log evidence: starts that differ by less are equally good
 LEAST_CURVATURE = 0.1  # of that of a peak
 EVALUATIONS = 60
+HOPELESS = 100.0  # of log evidence: better penalties never made up for more
 
 
-def maximised(model: LinearModel, starts: Sequence[Sequence[float]]) -> Evidence:
-    """Return the penalties of largest evidence, starting from the best of some log(α/N)."""
+def maximised(
+    model: LinearModel, starts: Sequence[Sequence[float]], rival: float = -inf
+) -> Evidence:
+    """Return the penalties of largest evidence, starting from the best of some log(α/N).
+
+    If all starts are hopelessly behind the evidence of a rival, the best of them is returned.
+    """
     shift = log(max(model.weight, 1.0))
     low, high = lowest_penalty(model) + shift, HIGHEST + shift
     points = [np.clip(np.asarray(start, float), low - shift, STEEP) + shift for start in starts]
@@ -32,9 +38,10 @@ def maximised(model: LinearModel, starts: Sequence[Sequence[float]]) -> Evidence
             value = model.at(point, least=best.log_evidence + TIE)
             if value.log_evidence > best.log_evidence + TIE:
                 best = value
-        best = climbed(model, best, low, high)
+        hopeless = best.log_evidence < rival - HOPELESS
+        best = best if hopeless else climbed(model, best, low, high)
         # The evidence may rise slowly to that of a model without a group.
-        vanishing = best.log_alpha >= shift + STEEP
+        vanishing = (best.log_alpha >= shift + STEEP) & (not hopeless)
         if np.any(vanishing & (best.log_alpha < high)) and best.log_evidence > -inf:
             end = model.at(np.where(vanishing, high, best.log_alpha))
             if end.log_evidence > best.log_evidence:
