@@ -29,7 +29,7 @@ KERNEL_ROWS = 1500  # most rows for which all products are tried if they outnumb
 KERNEL_START = 250  # rows that give the first penalties
 ROUNDS, SETTLED = 3, 0.5  # of fit and penalties, and the change of log α that ends them
 NOTHING = 0.5  # parameters of M that the rows determine; with fewer, there is no M
-BEHIND = 20.0  # difference of log evidence that other penalties cannot make up for
+CLEAR = 20.0  # log evidence of a quadratic part that exists, and that no penalties make up for
 LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
 LOOSE_ERROR = 0.005  # of a statistical error: a better fit would gain less than 1 in evidence
 BEGIN = 0.2  # first α₂/n: about that of a component that barely stands out from the noise
@@ -217,7 +217,7 @@ class Candidates:
                 factor = float(np.exp(before[-1] - best.log_alpha[-1]))
                 return replace(candidate, model=replace(model, s=factor * model.s))
             settled = np.max(np.abs(best.log_alpha - before)) <= SETTLED
-            if settled or (rival is not None and candidate.evidence < rival.evidence - BEHIND):
+            if settled or (rival is not None and candidate.evidence < rival.evidence - CLEAR):
                 break
         return candidate
 
@@ -285,7 +285,7 @@ class Candidates:
         if ridge > 0:  # rounded, so that earlier fits do not matter
             ridge = NEAR ** round(log(ridge, NEAR))
         if self.white is None or ridge != self.white_ridge:
-            args = (self.rows, self.units, options.whiten, ridge, rng, self.covariance)
+            args = (self.rows, self.units, ridge, rng, self.covariance)
             self.white, self.white_ridge = whitener(*args), ridge
         problem = self.problem(options)
         return follow(problem, polish(problem, self.white, warm), on_step), self.white

@@ -16,7 +16,7 @@ STEP, LONGEST, SHORTEST = 3.0, 12.0, 1e-3  # in log α: the first step, the long
 TIE = 0.01  # of log evidence: starts that differ by less are equally good
 LEAST_CURVATURE = 0.1  # of that of a peak
 EVALUATIONS = 60
-HOPELESS = 100.0  # of log evidence: better penalties never made up for more
+CERTAIN = 100.0  # log odds that leave no doubt: better penalties never made up for more
 
 
 def maximised(
@@ -38,7 +38,7 @@ def maximised(
             value = model.at(point, least=best.log_evidence + TIE)
             if value.log_evidence > best.log_evidence + TIE:
                 best = value
-        hopeless = best.log_evidence < rival - HOPELESS
+        hopeless = best.log_evidence < rival - CERTAIN
         best = best if hopeless else climbed(model, best, low, high)
         # The evidence may rise slowly to that of a model without a group.
         vanishing = (best.log_alpha >= shift + STEEP) & (not hopeless)

@@ -29,6 +29,7 @@ from quadlin.solve.choose.candidates import (
     Candidates,
     surely_less,
 )
+from quadlin.solve.choose.penalties import CERTAIN
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, EXACT_ENTRIES, Alpha
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.few_rows import ROWS_PER_PARAMETER, component_sizes, sharp_whitener
@@ -45,14 +46,11 @@ SAMPLE_ROWS = 20  # rows per parameter that choose as well as all rows
 LEAST_RATIO = 2  # of all rows to the sample; with less, all rows choose
 TIE = 0.1  # of log evidence: among candidates that are closer, the lowest rank is chosen
 CHEAP_COLUMNS = 1000  # products whose matrix is small
-CERTAIN = 100.0  # log odds that leave no doubt
 AGAINST = 6.0  # rows' worth of error that products must save if the evidence prefers a ridge
 MANY_ROWS = 100  # per parameter: with so many, a fit cannot rest on a few rows
 CONSTANT = 1e9  # α₁/n that leaves only the mean of the target
 FIRST_RANK, MOST_RANK = 4, 16
-CLEAR = 20.0  # log evidence of a quadratic part that certainly exists
 SURE = 1.6  # times the eigenvalues of noise: a component that certainly exists
-NEAR = 0.7  # in log α₂: penalties that are closer show the same components
 SEEN = 1.5  # times the eigenvalues of noise: a component
 GAP = 0.5  # ratio to the next eigenvalue: the last component
 
@@ -269,7 +267,7 @@ class RankSearch(Candidates):
         candidate = self.candidate(first)
         alpha = (0.0, 0.0) if candidate is None else candidate.alpha
         alpha = (alpha[0], alpha[1] * k / first)
-        is_far = max(alpha) == 0 or abs(log(alpha[1] / first_alpha[1])) > NEAR
+        is_far = max(alpha) == 0 or abs(log(alpha[1] / first_alpha[1])) > SETTLED
         if is_far and first != self.clear_components(k, alpha):
             return False
         if self.sizes[first - 1] < SURE:

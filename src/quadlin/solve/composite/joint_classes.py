@@ -252,7 +252,7 @@ class JointFit:
             some = replace(options, tol=tol, max_iter=steps)
             problem = Problem(working.rows, working.units, some, rng)
             ridge = options.alpha[0] / working.weight
-            white = whitener(working.rows, working.units, options.whiten, ridge, rng)
+            white = whitener(working.rows, working.units, ridge, rng)
             model = finished(follow(problem, polish(problem, white, start))).model
         return LogOdds(moved(model, working.offset), NO_PAIRS)
 

@@ -85,7 +85,7 @@ class Path:
         if alpha[0] not in self._white:
             ridge = alpha[0] / self.weight
             rng = np.random.default_rng(self.seed)
-            white = whitener(self.rows, self.units, self.options.whiten, ridge, rng)
+            white = whitener(self.rows, self.units, ridge, rng)
             self._white[alpha[0]] = white
         return self._white[alpha[0]]
 

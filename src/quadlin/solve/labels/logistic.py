@@ -211,7 +211,7 @@ class LogisticFit:
         ridge = options.alpha[0] / self.weight
         is_close = self.white_ridge / NEAR <= ridge <= self.white_ridge * NEAR
         if self.white is None or not is_close:
-            self.white = whitener(self.rows, self.units, options.whiten, ridge, rng)
+            self.white = whitener(self.rows, self.units, ridge, rng)
             self.white_ridge = ridge
         hook = None if on_step is None else lambda s: on_step(self.state(s, options, Identity()))
         problem = Problem(self.rows, self.units, replace(options, loss=self.loss), rng)

@@ -8,6 +8,7 @@ import numpy as np
 from quadlin.core.model import Model, constant_model, with_rank
 from quadlin.solve.choose.candidates import (
     BEGIN,
+    CLEAR,
     CLEARLY,
     FIRST,
     LIKELY,
@@ -19,7 +20,7 @@ from quadlin.solve.choose.candidates import (
 )
 from quadlin.solve.choose.penalties import maximised
 from quadlin.solve.choose.penalty_posterior import MOST, Lattice, posterior_of
-from quadlin.solve.choose.rank_search import CLEAR, CONSTANT, RankSearch
+from quadlin.solve.choose.rank_search import CONSTANT, RankSearch
 from quadlin.solve.labels.label_table import LabelTable, TableFit
 from quadlin.solve.labels.left_out_deviance import Repeated, linear_model_of
 from quadlin.solve.labels.logistic import LogisticFit

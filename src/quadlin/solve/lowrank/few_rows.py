@@ -135,7 +135,7 @@ def _fit_sample(
         white = sharp_whitener(before.white, problem, ridge)
         method = polish(problem, white, before.model(units), near=True)
     else:
-        white = whitener(few, units, options.whiten, ridge, rng)
+        white = whitener(few, units, ridge, rng)
         method = polish(problem, white)
     solution = follow(problem, method, on_step)
     return SampleFit(solution, white, _is_clear(solution, white, options, error))

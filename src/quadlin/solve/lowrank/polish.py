@@ -260,6 +260,6 @@ def fit_rows(
     if warm is None and few_features and units.target.power > 0:
         gram = product_gram(rows, units, options)
         sigma = gram.full.covariance()
-    white = whitener(rows, units, options.whiten, options.alpha[0] / weight, rng, sigma)
+    white = whitener(rows, units, options.alpha[0] / weight, rng, sigma)
     solution = follow(problem, polish(problem, white, warm, gram=gram), on_step)
     return solution, sharpened(white) if isinstance(white, Full) else white

@@ -103,7 +103,6 @@ class Options:
     max_iter: int = 50
     tol: float = 1e-6
     solver: str = "auto"  # or "moments", or "paper", whose steps have their full length
-    whiten: bool = True  # whether correlated features are decorrelated
     alpha: tuple[float, float] = (0.0, 0.0)  # ridge on w and on M
     loss: str = "squared"  # a name in `LOSSES`
 

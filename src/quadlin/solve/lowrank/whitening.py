@@ -132,7 +132,6 @@ def covariance_products(chunk: Chunk, units: Units, Q: Array) -> Covariance:
 def whitener(
     rows: Rows,
     units: Units,
-    whiten: bool,
     ridge: float,
     rng: np.random.Generator,
     sigma: Covariance | None = None,
@@ -144,8 +143,6 @@ def whitener(
     No pass is needed if `sigma`, Σω z zᵀ, is given.
     """
     none = Identity((1 + ridge) ** -0.5)
-    if not whiten:
-        return none
     energy, independent = correlation_energy(rows, units, rng, sigma)
     if not (energy >= ENERGY_RATIO * independent and energy - independent >= ENERGY_EXCESS):
         return none
