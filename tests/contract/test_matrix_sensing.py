@@ -87,11 +87,6 @@ def test_few_measurements_are_enough_for_unequal_eigenvalues():
     assert exact >= 4
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="`MatrixSensing` of rank 1 at 1.6 per unknown: M off by 42-92% without a warning "
-    "(issue 34)",
-)
 def test_a_matrix_that_is_not_found_is_reported():
     for seed in range(8):
         rng = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ from quadlin.core.messages import warn
 from quadlin.estimators.rows.checks import checked_weight, is_auto
 from quadlin.solve.signals.search import FAR, Majority
 
-FEW = 1.5  # measurements per unknown, below which a search with noise mostly fails
+FEW = 2.0  # measurements per unknown, below which a wrong optimum may fit as well as the right one
 ENOUGH = 2  # measurements per unknown, with which a matrix is found or noise is told from rank
 NOTABLE = 0.01  # of the variance of y: more than that may be a matrix of higher rank
 LITTLE = 5e-4  # of the variance of y: hardly worth a number

@@ -115,8 +115,9 @@ class Doubts:
 
     def about(self, model: SecondOrderRegressor) -> bool:
         """Tell whether other starts may lead to a better optimum."""
-        few = self.n < MANY * symmetric_unknowns(self.d, model.rank_)
-        return few and self.left(model) > NOTABLE
+        per_unknown = self.n / symmetric_unknowns(self.d, model.rank_)
+        # From few measurements a wrong optimum may leave as little as noise does.
+        return per_unknown < MANY and self.left(model) > (NOTABLE if per_unknown > FEW else EXACT)
 
 
 def with_signs(A: Any, rng: np.random.Generator) -> Any:
