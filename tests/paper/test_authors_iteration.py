@@ -1,6 +1,6 @@
 """The paper's iterations beside forty lines of dense numpy, and what their differences do."""
 
-from itertools import islice, repeat
+from itertools import islice, pairwise, repeat
 
 import numpy as np
 import pytest
@@ -102,6 +102,20 @@ def test_without_the_mean_of_the_residual_the_trace_diverges(k):
     assert np.linalg.norm(M - Q @ Q.T) > 0.5
 
 
-def test_the_guarded_step_never_raises_the_loss():
-    for name in LAWS:
-        assert (np.diff(losses("guarded", name)) <= 0).all()
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("method", ["gd_printed", "gd_standardised"])
+def test_a_step_of_gradient_descent_follows_the_gradient_to_the_least_loss(name, method):
+    Z, t, has_diagonal = problem(name)
+    models = list(islice(ITERATIONS[method](repeat((Z, t)), K, has_diagonal, 0), 1, 5))
+    assert (np.diff([float(model.loss) for model in models]) < 0).all()
+    for model, after in pairwise(models):
+        r = model.values(Z) - t
+        E = Z.T @ (r[:, None] * Z) / len(t)
+        E = E if has_diagonal else E - np.diag(np.diag(E))
+        step = after.V - model.V
+        gradient = E @ model.U
+        cosine = np.sum(step * gradient) / np.linalg.norm(step) / np.linalg.norm(gradient)
+        assert abs(cosine) > 1 - 1e-9
+        w_step = after.w - model.w
+        assert np.allclose(w_step, (w_step @ (Z.T @ r)) / np.sum((Z.T @ r) ** 2) * (Z.T @ r))
+    assert (models[-1].c == 0) == (method == "gd_printed")

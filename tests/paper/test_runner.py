@@ -1,18 +1,18 @@
 """The runner of studies: what is done is kept, what is damaged is made again."""
 
+import json
 import os
 import signal
 import time
 
-import pandas as pd
 import pytest
 
 from quadlin.paper import runner
-from quadlin.paper.displays import LevelDisplay
+from quadlin.paper.pictures import Curves
 from quadlin.paper.report import write_report
-from quadlin.paper.runner import FolderError, TaskFailedError, reproduce
-from quadlin.paper.settings import Settings
-from quadlin.paper.study import About, Study, Verdict
+from quadlin.paper.runner import RESULTS, FolderError, TaskFailedError, frames, reproduce
+from quadlin.paper.studies.panels import Settings
+from quadlin.paper.study import Study, Verdict
 
 
 @pytest.fixture
@@ -28,11 +28,13 @@ def toy(monkeypatch):
 
         study = Study(
             "toy",
-            About("A <toy> & title", "a < b", "none"),
+            "A <toy> & title",
+            "a < b",
+            "none",
             lambda size: [{"trial": t, "seed": t} for t in range(3)],
             rows,
-            lambda frame: {"values": LevelDisplay({"v": (frame["trial"], frame["value"])})},
-            lambda frame: Verdict("<b>measured</b>", "yes", "words"),
+            lambda frame: {"values": Curves({"v": (frame["trial"], frame["value"])}, log="")},
+            lambda frame: Verdict("yes", "<b>measured</b>"),
         )
         monkeypatch.setattr(runner, "studies", lambda: {"toy": study})
         monkeypatch.setattr("quadlin.paper.report.studies", lambda: {"toy": study})
@@ -41,50 +43,43 @@ def toy(monkeypatch):
     return put
 
 
-def run(folder, size="tiny"):
-    messages = []
-    outcome = reproduce(size, None, folder, progress=False, say=messages.append)
+def run(folder, size="tiny", **options):
+    options = {"progress": False, "jobs": 1, "say": lambda line: None, **options}
+    outcome = reproduce(size, None, folder, **options)
     assert outcome.complete == ["toy"]
-    return pd.read_parquet(folder / "toy.parquet"), "\n".join(messages)
+    return frames(folder)["toy"]
 
 
-def parts(folder):
-    return sorted(folder.glob("parts/toy/*.json"))
+def lines(folder):
+    return (folder / RESULTS).read_text().splitlines()
 
 
-@pytest.mark.parametrize("damage", [b"", b'{"task": {"tri', b"[1, 2]", b'{"size": "tiny"}'])
-def test_a_damaged_part_is_kept_aside_and_made_again(toy, tmp_path, damage):
+@pytest.mark.parametrize("damage", ['{"study": "toy", "ta', "", "[1, 2]"])
+def test_a_line_that_was_cut_off_is_made_again(toy, tmp_path, damage):
     toy()
-    before, _ = run(tmp_path)
-    (tmp_path / "toy.parquet").unlink()
-    part = parts(tmp_path)[0]
-    part.write_bytes(damage)
+    before = run(tmp_path)
+    (tmp_path / RESULTS).write_text("\n".join([*lines(tmp_path)[:-1], damage]))
     calls = toy()
-    after, said = run(tmp_path)
-    assert len(calls) == 1
-    assert part.name in said
-    assert part.with_name(part.name + ".damaged-1").read_bytes() == damage
-    pd.testing.assert_frame_equal(before, after)
+    after = run(tmp_path)
+    assert calls == [2]
+    assert before.equals(after)
 
 
-def test_a_table_is_made_of_its_parts_and_needs_none_once_it_is_whole(toy, tmp_path):
+def test_what_is_done_is_not_run_again(toy, tmp_path):
     toy()
-    before, _ = run(tmp_path)
-    path = tmp_path / "toy.parquet"
-    path.write_bytes(path.read_bytes()[:-50])
+    run(tmp_path)
     calls = toy()
-    pd.testing.assert_frame_equal(run(tmp_path)[0], before)
-    for part in parts(tmp_path):
-        part.unlink()
     run(tmp_path)
     assert calls == []
+    task = json.loads(lines(tmp_path)[1])
+    assert task["task"] == {"trial": 0, "seed": 0}
+    assert {"quadlin", "python", "commit"} <= set(task["versions"])
 
 
 def test_a_task_that_fails_costs_no_other(toy, tmp_path):
     toy(lambda trial: 1 / (trial - 1))
     with pytest.raises(TaskFailedError, match="division"):
         run(tmp_path)
-    assert len(parts(tmp_path)) == 2
     calls = toy()
     run(tmp_path)
     assert calls == [1]
@@ -103,25 +98,28 @@ def test_an_interrupt_that_a_solver_swallows_ends_the_run(toy, tmp_path):
     toy(swallows)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path)
-    assert len(parts(tmp_path)) == 1
+    assert len(lines(tmp_path)) == 2  # the first task, and what the folder holds
     toy()
-    assert len(run(tmp_path)[0]) == 3
+    assert len(run(tmp_path)) == 3
+
+
+def test_progress_is_told_where_there_is_no_terminal(toy, tmp_path, capsys):
+    toy()
+    run(tmp_path, progress=True)
+    assert capsys.readouterr().err.endswith("toy: 3 of 3 tasks\n")
 
 
 def test_results_of_two_sizes_or_settings_are_not_mixed(toy, tmp_path):
     toy()
     run(tmp_path)
-    (tmp_path / "about.json").unlink()
     with pytest.raises(FolderError, match="tiny"):
         run(tmp_path, "full")
-    assert Settings().folder("quick") != Settings(rank=1).folder("quick")
+    assert Settings(rank=1, signed=True).changed() == {"rank": 1, "signed": True}
 
 
-def test_the_report_escapes_words_and_leaves_out_what_it_cannot_read(toy, tmp_path):
+def test_the_report_escapes_words(toy, tmp_path):
     toy()
     run(tmp_path)
     page = write_report(tmp_path).read_text(encoding="utf-8")
     assert "A &lt;toy&gt; &amp; title" in page
     assert "&lt;b&gt;measured&lt;/b&gt;" in page
-    (tmp_path / "toy.parquet").write_bytes(b"junk")
-    assert "toy" in write_report(tmp_path).read_text(encoding="utf-8")

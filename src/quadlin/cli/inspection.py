@@ -209,7 +209,7 @@ def export(
     print_answer(content, lines, answer)
 
 
-@Parameter(name="*", group=Group("Settings of the panels a to h", sort_key=10))
+@Parameter(name="*", group=Group("Settings of the panels", sort_key=10))
 @dataclass(frozen=True)
 class PanelOptions:
     """The settings of the panels of the paper's figure."""
@@ -222,12 +222,20 @@ class PanelOptions:
     """Training rows: a number, or a multiple of kd such as 30kd."""
     noise: float | None = None
     """Standard deviation of the noise."""
+    signed: Annotated[bool, Parameter(negative="")] = False
+    """Eigenvalues of M of alternating signs."""
+    ratio: float = 1.0
+    """Ratio of the largest eigenvalue of M to the smallest."""
+    coherent: Annotated[bool, Parameter(negative="")] = False
+    """Eigenvectors of M that are features instead of random directions."""
     trials: Annotated[int | None, WHOLE] = None
     """Number of trials."""
     iterations: Annotated[int | None, WHOLE] = None
     """Maximum number of iterations of a solver."""
     distribution: str | None = None
-    """gaussian, truncated:0.1, bernoulli:0.2, signs, uniform, sparse:0.2, or a file with draw()."""
+    """gaussian, truncated:0.1, bernoulli:0.2, exponential, ar1:0.9, or a file with draw()."""
+    methods: str | None = None
+    """Built-in methods, separated by commas; all by default."""
     solvers: Annotated[
         tuple[str, ...], Parameter(name="--solver", negative="", show_default=False)
     ] = ()
@@ -275,7 +283,7 @@ def reproduce(
     only
         Names of experiments, separated by commas. Default: all.
     folder
-        The folder of the results. Default: one in results/, named after the settings.
+        The folder of the results, which all have the same settings. Default: one in results/.
     device
         cpu, or a torch device such as cuda.
     jobs
@@ -284,11 +292,8 @@ def reproduce(
         Run nothing; only write the report of the existing results.
     """
     runner, size = _imported("quadlin.paper.runner"), "full" if full else "quick"
-    settings = _imported("quadlin.paper.settings").Settings(**vars(panels))
-    try:
-        folder = folder or settings.folder(size)
-    except ValueError as error:
-        raise UsageError(error.args[0]) from None
+    settings = _imported("quadlin.paper.studies.panels").Settings(**vars(panels))
+    folder = folder or Path("results") / size
     if report_only:
         page = _imported("quadlin.paper.report").write_report(folder)
         print_answer({"report": str(page)}, [f"The report is {page}."], answer)

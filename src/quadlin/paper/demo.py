@@ -15,7 +15,7 @@ from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.explain.displays import InteractionDisplay
 from quadlin.explain.tables import product_name
 from quadlin.metrics import nmse
-from quadlin.paper.displays import ConvergenceDisplay
+from quadlin.paper.pictures import Curves
 
 FOLDER = Path("demo")
 CONVERGENCE, INTERACTIONS = "convergence.png", "interactions.png"
@@ -76,14 +76,22 @@ def explain() -> InteractionDisplay:
 
 def main() -> None:
     """Run the demonstration."""
+    import matplotlib.pyplot as plt
+
     fits = recover()
     interactions = explain()
-    convergence = ConvergenceDisplay.from_estimators(fits)
-    convergence.title = "Exact recovery, d = 100, k = 3, n = 30kd"
+    curves = {
+        kind: tuple(np.array([(r.passes, r.loss / fit.history_[0].loss) for r in fit.history_]).T)
+        for kind, fit in fits.items()
+    }
+    title = "Exact recovery, d = 100, k = 3, n = 30kd"
+    convergence = Curves(curves, "passes over the rows", "loss / loss of the constant", title, "y")
     interactions.title = "Colour intensity of wines: strength of pairs"
     FOLDER.mkdir(exist_ok=True)
-    for display, name in ((convergence, CONVERGENCE), (interactions, INTERACTIONS)):
-        display.plot().figure_.savefig(FOLDER / name, dpi=150)
+    figure, ax = plt.subplots(layout="constrained")
+    convergence.draw(ax)
+    figure.savefig(FOLDER / CONVERGENCE, dpi=150)
+    interactions.plot().figure_.savefig(FOLDER / INTERACTIONS, dpi=150)
     print(f"\n3. Pictures: {FOLDER / INTERACTIONS} (pairs of columns), {FOLDER / CONVERGENCE}")
 
 

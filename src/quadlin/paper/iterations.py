@@ -1,4 +1,4 @@
-r"""The moment estimation sequence in its five readings, on standardised rows.
+r"""The moment estimation sequence in its four readings, and gradient descent, on rows of features.
 
 With r = f − y, P0, P1, P2 the means of r, r z and r(z∘z − 1), κ = E z³, φ = E z⁴, τ = φ − 1 − κ²:
 
@@ -15,7 +15,14 @@ with G = (2κ/τ, 1 − 2/τ) and H = ((φ−1)/τ, −κ/τ), or G = (0, 1) and
 - `printed`, Algorithm 1 read literally: V⁺ = U Rᵀ, and nothing symmetrises U Vᵀ. Four corrections
   make it run: rows are standardised and c is carried; P0 is subtracted (without it the trace
   diverges for k ≥ 2); V⁺ = U Rᵀ where V Rᵀ is printed, with which V stays zero; H(z) = A′(z)/(2n).
-- `guarded`, ours: the step on the tangent space of rank k, at the best length by least squares.
+
+Ours is `SecondOrderRegressor(solver="moments")`: the same moments on the tangent space of rank k,
+and the length of the step by least squares; see `quadlin.paper.methods`.
+
+Gradient descent alternates between V (with w and c) and U in the paper's Eq. (4), the mean square
+of c + zᵀw + zᵀUVᵀz − y. The paper names neither start nor step size; both are chosen in favour of
+the method: the spectral start, at the best size, and each step at the length of least loss, which
+is a least-squares problem, since the prediction is linear in each block.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,8 +36,6 @@ from quadlin.core.arrays import Array, namespace
 Batches = Iterator[tuple[Array, Array]]  # (Z, t) of each step: the same rows again, or fresh ones
 KRYLOV_BLOCKS, OVERSAMPLING = 4, 4  # of the spectral start
 POWER_STEPS, POWER_TOLERANCE = 100, 1e-6  # of the authors' start
-CG_STEPS, CG_TOLERANCE = 30, 1e-3  # for the step on the tangent space
-SHORTER = (1.0, 0.5, 0.25, 0.125)  # shares of a guarded step without momentum
 
 
 @dataclass(frozen=True)
@@ -155,19 +160,14 @@ def plain(
     has_diagonal: bool,
     seed: int,
     gaussian: bool = False,
-    centred: bool = True,
 ) -> Iterator[Iterate]:
-    """Yield the start and the model after each step; two passes per step.
-
-    If not `centred`, the trace of M stays in the residual and there is no intercept.
-    """
+    """Yield the start and the model after each step; two passes per step."""
     Z, t, model = _begin(batches, rank, has_diagonal)
     xp, moments = namespace(Z), Coefficients.of(Z, has_diagonal, gaussian)
-    model = replace(model, centred=centred)
     model, residual = _evaluate(model, Z, t, 0)
     yield model
     U, s = _spectral(residual, moments.G, rank, seed)
-    w, c = -residual.mix(moments.H), -residual.P0 if centred else 0.0
+    w, c = -residual.mix(moments.H), -residual.P0
     model = replace(model, U=U, V=U * s, w=w, c=c, passes=1 + KRYLOV_BLOCKS)
     for Z, t in batches:
         model, residual = _evaluate(model, Z, t, 1)
@@ -175,7 +175,7 @@ def plain(
         U = xp.linalg.qr(model.times(model.U) - residual.error(model.U, moments.G))[0]
         s, vectors = _lead(xp, U.T @ (model.times(U) - residual.error(U, moments.G)), rank)
         U, w = U @ vectors, model.w - residual.mix(moments.H)
-        c = model.c - residual.P0 if centred else 0.0
+        c = model.c - residual.P0
         model = replace(model, U=U, V=U * s, w=w, c=c, passes=model.passes + 1)
 
 
@@ -223,41 +223,6 @@ def printed(batches: Batches, rank: int, has_diagonal: bool, seed: int) -> Itera
         Z, t = next(batches)
 
 
-def guarded(batches: Batches, rank: int, has_diagonal: bool, seed: int) -> Iterator[Iterate]:
-    """Yield the start and the model after each step; two passes per step, the loss never rises."""
-    Z, t, model = _begin(batches, rank, has_diagonal)
-    xp, moments = namespace(Z), Coefficients.of(Z, has_diagonal)
-    model, residual = _evaluate(model, Z, t, 0)
-    yield model
-    U, s = _spectral(residual, moments.G, rank, seed)
-    estimate = replace(model, U=U, V=U * s)
-    columns = [estimate.quadratic(Z), -(Z @ residual.mix(moments.H)), xp.ones_like(t)]
-    a = _least_squares(columns, residual.r)
-    model = replace(estimate, V=U * (a[0] * s), w=-a[1] * residual.mix(moments.H), c=a[2])
-    model = replace(model, passes=2 + KRYLOV_BLOCKS)
-    previous: Iterate | None = None
-    model, residual = _evaluate(model, Z, t, 1)
-    yield model
-    for Z, t in batches:
-        start, residual = _evaluate(model, Z, t, 0)  # of the same rows, or of fresh ones
-        Y, dw = _tangent_step(residual, start.U, moments)
-        step = replace(start, U=start.U, V=start.U @ (start.U.T @ Y) - 2 * Y)  # −D = sym(UVᵀ)
-        columns = [step.quadratic(Z), -(Z @ dw), xp.ones_like(t)]
-        if previous is not None:
-            momentum = start.quadratic(Z) - previous.quadratic(Z), Z @ (start.w - previous.w)
-            columns = [*columns, *momentum]
-        for columns_used, share in [(len(columns), 1.0), *((3, share) for share in SHORTER)]:
-            a = share * _least_squares(columns[:columns_used], residual.r)
-            candidate = _combine(start, step, previous, dw, a, rank)
-            candidate, _ = _evaluate(candidate, Z, t, 2)
-            if candidate.loss < start.loss:
-                break
-        else:
-            return  # only rounding is left
-        previous, model = start, candidate
-        yield model
-
-
 def _least_squares(columns: list[Array], r: Array) -> Array:
     """Return the coefficients of the columns that make r smallest."""
     xp = namespace(r)
@@ -269,66 +234,49 @@ def _least_squares(columns: list[Array], r: Array) -> Array:
     return -(xp.linalg.pinv(gram[:-1, :-1], rtol=1e-10) @ gram[:-1, -1]) * size[-1] / size[:-1]
 
 
-def _combine(
-    start: Iterate, step: Iterate, previous: Iterate | None, dw: Array, a: Array, rank: int
-) -> Iterate:
-    """Return the model at these lengths of its directions, truncated to rank k in their span."""
-    xp, dtype = namespace(dw), dw.dtype
-    weights = [float(x) for x in a]
-    terms = [(1.0, start), (weights[0], step)]
-    w, c = start.w - weights[1] * dw, start.c + weights[2]
-    if len(weights) > 3 and previous is not None:
-        terms += [(weights[3], start), (-weights[3], previous)]
-        w = w + weights[4] * (start.w - previous.w)
-    span = [start.U, step.V] + ([previous.U] if len(terms) > 2 and previous is not None else [])
-    Q = xp.linalg.qr(xp.concat(span, axis=1))[0]
-    core: Any = 0.0
-    for weight, term in terms:
-        core = core + weight * (Q.T @ term.times(Q))
-    s, vectors = _lead(xp, core, rank)
-    U = Q @ vectors
-    return replace(start, U=U, V=U * s, w=xp.astype(w, dtype), c=c)
-
-
-def _tangent_step(residual: Residual, U: Array, moments: Coefficients) -> tuple[Array, Array]:
-    r"""Return (D U, Δw), D the error of M on the tangent space of rank k.
-
-    The least-squares step with the population Gram matrix, restricted to the tangent space: with
-    Δw = P1 − κ∘diag D eliminated, P_T[D + (h − 1)∘diag D] = P_T[½ E r z zᵀ + diag e], where
-    h = τ/2 and e = −κP1/2, or h = 0 and e = −P2/2 without a diagonal. There is no 1/τ in it.
-    """
-    xp = namespace(U)
-    free = bool(xp.any(moments.tau != 0))
-    e = -(moments.kappa * residual.P1 if free else residual.P2) / 2
-    b = residual.action(U) / 2 + e[:, None] * U
-    b = b - U @ (U.T @ b - b.T @ U) / 2
-    g = moments.tau / 2 - 1
-
-    def diagonal(Y: Array) -> Array:
-        return xp.sum(U * (2 * Y - U @ (U.T @ Y)), axis=1)
-
-    def apply(Y: Array) -> Array:
-        return Y + (g * diagonal(Y))[:, None] * U
-
-    def inner(A: Array, B: Array) -> float:
-        return float(2 * xp.sum(A * B) - xp.sum((U.T @ A) * (U.T @ B)))
-
-    Y, r, p = b * 0, b, b
-    rr = first = inner(b, b)
-    for _ in range(CG_STEPS):
-        Ap = apply(p)
-        curvature = inner(p, Ap)
-        if rr <= CG_TOLERANCE**2 * first or curvature <= 1e-9 * inner(p, p):
-            break
-        Y, r = Y + rr / curvature * p, r - rr / curvature * Ap
-        rr, before = inner(r, r), rr
-        p = r + rr / before * p
-    return Y, residual.P1 - (moments.kappa * diagonal(Y) if free else 0.0)
-
-
 def gaussian(batches: Batches, rank: int, has_diagonal: bool, seed: int) -> Iterator[Iterate]:
     """Yield the iterates of the method of 2016, which models the diagonal of any features."""
     return plain(batches, rank, True, seed, gaussian=True)
+
+
+def descent(
+    batches: Batches, rank: int, has_diagonal: bool, seed: int, intercept: bool = True
+) -> Iterator[Iterate]:
+    """Yield the start and the model after each step of gradient descent; four passes per step."""
+    Z, t, model = _begin(batches, rank, has_diagonal)
+    model, residual = _evaluate(replace(model, centred=False), Z, t, 0)
+    yield model
+    xp = namespace(Z)
+    diagonal = (0.0, 0.0) if has_diagonal else (0.0, 1.0)
+    U, s = _spectral(residual, diagonal, rank, seed)
+    f = replace(model, U=U, V=U * s).quadratic(Z)
+    root = xp.sqrt(xp.abs(s) * xp.clip(xp.sum(f * t) / xp.sum(f * f), min=1e-6))
+    model = replace(model, U=U * root, V=U * (root * xp.sign(s)), passes=2 + KRYLOV_BLOCKS)
+    for Z, t in batches:
+        model, residual = _evaluate(model, Z, t, 1)
+        yield model
+        for block, other in (("V", model.U), ("U", model.V)):
+            if block == "U":  # with the new V
+                other = model.V
+                model, residual = _evaluate(model, Z, t, 1)
+            gradient = residual.action(other) - residual.mix(diagonal)[:, None] * other
+            if has_diagonal:
+                gradient = gradient + residual.P0 * other
+            columns = [replace(model, U=other, V=gradient).quadratic(Z)]
+            columns += [Z @ residual.P1, xp.ones_like(t)][: 1 + intercept] if block == "V" else []
+            a = [float(x) for x in _least_squares(columns, residual.r)]
+            model = replace(model, **{block: getattr(model, block) + a[0] * gradient})
+            if block == "V":
+                w = model.w + a[1] * residual.P1
+                model = replace(model, w=w, c=model.c + (a[2] if intercept else 0.0))
+            model = replace(model, passes=model.passes + 1)
+
+
+def descent_without(
+    batches: Batches, rank: int, has_diagonal: bool, seed: int
+) -> Iterator[Iterate]:
+    """Yield the iterates of gradient descent without an intercept, as printed."""
+    return descent(batches, rank, has_diagonal, seed, intercept=False)
 
 
 ITERATIONS: dict[str, Callable[[Batches, int, bool, int], Iterator[Iterate]]] = {
@@ -336,5 +284,6 @@ ITERATIONS: dict[str, Callable[[Batches, int, bool, int], Iterator[Iterate]]] = 
     "plain": plain,
     "gaussian": gaussian,
     "literal": printed,
-    "guarded": guarded,
+    "gd_printed": descent_without,
+    "gd_standardised": descent,
 }

@@ -1,136 +1,399 @@
-"""The methods of all studies: one name, colour, marker and line each, the same in every picture."""
+"""Every method as a fit that is observed step by step, and how to write your own.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
+A solver is one function in one small file::
+
+    NAME = "ridge on all products"      # optional: how the pictures call it
+
+
+    def solve(X, y, setting, report):
+        ...
+        report(passes, predict)         # after each iteration
+
+`X` (n, d) holds the features as sampled and `y` (n,) the targets: numpy arrays, or torch tensors
+if the studies run on another device. `setting` describes the problem. `report` takes the number
+of passes over the rows so far and a function that returns predictions for rows like X. It measures
+the CPU time, scores the predictions on test rows (which is not counted), and returns True when the
+paper's rule ends the iteration; a solver may stop earlier.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice, repeat
+from math import isfinite
+from pathlib import Path
+from time import process_time
 from typing import Any
 
-from quadlin.paper.descent import descend
-from quadlin.paper.displays import ConvergenceDisplay, LevelDisplay
-from quadlin.paper.iterations import ITERATIONS
-from quadlin.paper.laws import law_name
-from quadlin.paper.library import iterate, polish
-from quadlin.paper.race import Solver
-from quadlin.paper.study import Frame
+import numpy as np
+from scipy.optimize import minimize
+
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import MemorySource
+from quadlin.core.messages import warn
+from quadlin.core.model import predict, to_raw
+from quadlin.core.moments import moments_of
+from quadlin.core.rows import Rows
+from quadlin.core.units import UnitsMaker
+from quadlin.paper.iterations import ITERATIONS, Batches, Iterate
+from quadlin.paper.problems import TWO_VALUED, Law, Sample, load, matrix
+from quadlin.paper.study import Row
+from quadlin.solve.lowrank.polish import fit_rows
+from quadlin.solve.lowrank.types import Options, Solution
 
 Style = Mapping[str, Any]  # keywords of matplotlib
+Predict = Callable[[Array], Array]  # rows as sampled (n, d) → (n,)
+METHODS: dict[str, tuple[str, str, str, str]] = {  # name, colour, marker and line in all pictures
+    "published": ("authors' code", "#88CCEE", "X", "-"),
+    "plain": ("plain MES", "#0072B2", "o", "-"),
+    "gaussian": ("2016 MES", "#DDCC77", "8", ":"),
+    "literal": ("literal MES", "#56B4E9", "v", ":"),
+    "guarded": ("quadlin MES", "#009E73", "s", "-"),
+    "polished": ("quadlin fit", "#000000", "D", "-"),
+    "gd_printed": ("printed GD", "#D55E00", "^", "--"),
+    "gd_standardised": ("standardised GD", "#E69F00", "<", "--"),
+    "psd": ("L-BFGS, M positive", "#7F7F7F", "h", "--"),
+    "stream": ("quadlin one pass", "#332288", "*", "--"),
+    "convex": ("nuclear norm", "#AA4499", "P", "-."),
+    "signs": ("L-BFGS with given signs", "#117733", "1", "-."),
+    "factors": ("L-BFGS on U and V", "#661100", "2", "-."),
+}
+SOLVERS = {"polished": "auto", "guarded": "moments"}  # of our own estimator
+BUILT_IN = (*SOLVERS, *ITERATIONS)  # that the panels can run
 FITS = ("plain", "guarded", "polished")  # that most studies compare
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method by its name in pictures and tables, and how it is drawn."""
-
-    name: str
-    colour: str
-    marker: str
-    line: str = "-"
-
-    @property
-    def style(self) -> Style:
-        """Return how to draw it."""
-        return {"color": self.colour, "marker": self.marker, "linestyle": self.line}
-
-
-METHODS = {  # see `quadlin.paper.iterations` for the first five
-    "published": Method("authors' code", "#88CCEE", "X"),
-    "plain": Method("plain MES", "#0072B2", "o"),
-    "gaussian": Method("2016 MES", "#DDCC77", "8", ":"),
-    "literal": Method("literal MES", "#56B4E9", "v", ":"),
-    "uncentred": Method("uncentred MES", "#999933", "p", ":"),
-    "guarded": Method("quadlin MES", "#009E73", "s"),
-    "polished": Method("quadlin polished", "#000000", "D"),
-    "psd": Method("L-BFGS, M positive", "#7F7F7F", "h", "--"),
-    "stream": Method("quadlin one pass", "#332288", "*", "--"),
-    "gd_printed": Method("printed GD", "#D55E00", "^", "--"),
-    "gd_standardised": Method("standardised GD", "#E69F00", "<", "--"),
-    "gd_centred": Method("centred GD", "#CC79A7", ">", "--"),
-    "convex": Method("nuclear norm", "#AA4499", "P", "-."),
-    "signs": Method("L-BFGS with given signs", "#117733", "1", "-."),
-    "factors": Method("L-BFGS on U and V", "#661100", "2", "-."),
-}
-LAW_STYLES: Mapping[str, Style] = {
-    "gaussian": {"color": "#0072B2", "marker": "o", "linestyle": "-"},
-    "truncated": {"color": "#D55E00", "marker": "s", "linestyle": "--"},
-    "bernoulli": {"color": "#009E73", "marker": "^", "linestyle": ":"},
-}
-LAWS = tuple(LAW_STYLES)  # that most studies compare
-USER_COLOURS = ("#AA3377", "#228833", "#BBBB00", "#004488")  # of solvers of users
-USER_MARKERS = "X8H+"
-
-# The solvers of the panels, in the order in which they are drawn.
-SOLVERS: dict[str, Solver] = {
-    **{key: partial(iterate, method=key) for key in ITERATIONS},
-    "polished": polish,
-    "gd_printed": partial(descend, form="printed"),
-    "gd_standardised": partial(descend, form="standardised"),
-    "gd_centred": partial(descend, form="centred"),
-}
+SETTLED = 1e-8  # the rule of the paper: the training error falls by less than this per iteration
+LOST = 1e6  # a training NMSE above this never recovers
+LARGEST = 1e30  # stands for an infinite error, since JSON has no infinity
+DIVERGED, ROUNDING = 100.0, 1e-28  # of the variance of the target: steps end beyond either
 
 
 def name_of(key: str) -> str:
     """Return the name of a method; that of a user's solver is its key."""
-    return METHODS[key].name if key in METHODS else key
+    return METHODS[key][0] if key in METHODS else key
 
 
-def styles(keys: Iterable[str]) -> dict[str, Style]:
-    """Return the style of each method by its name."""
-    chosen: dict[str, Style] = {}
-    brought = 0
-    for key in keys:
-        if key in METHODS:
-            chosen[METHODS[key].name] = METHODS[key].style
-        else:
-            colour = USER_COLOURS[brought % len(USER_COLOURS)]
-            chosen[key] = {"color": colour, "marker": USER_MARKERS[brought % 4], "linestyle": "-"}
-            brought += 1
-    return chosen
+@dataclass(frozen=True)
+class Setting:
+    """The problem that a solver is given."""
+
+    rank: int
+    has_diagonal: bool  # whether the squares of the features are modelled: the paper's MIP form
+    max_iter: int
+    seed: int
 
 
-def styles_by_law(keys: Iterable[str], laws: Iterable[str]) -> dict[str, Style]:
-    """Return a style for each "method, law": the method's colour, the law's marker and line."""
-    laws = list(laws)
-    return {
-        f"{METHODS[key].name}, {law_name(law)}": {**LAW_STYLES[law], "color": METHODS[key].colour}
-        for key in keys
-        for law in laws
-    }
+@dataclass(frozen=True)
+class Step:
+    """The model y = b + xᵀw + xᵀMx after a step; it predicts as an estimator does."""
+
+    passes: int
+    loss: float  # mean squared error on the training rows
+    predict: Predict
+    raw: Callable[[], tuple[float, np.ndarray, np.ndarray]]  # b, w and M
+
+    def error(self, truth: Any) -> float:
+        """Return the paper's error ‖ŵ − w‖ + ‖M̂ − M‖₂."""
+        _, w, M = self.raw()
+        return float(np.linalg.norm(w - truth.w) + np.linalg.norm(M - truth.M, 2))
 
 
-def points(frame: Frame, x: str, y: str, by: Any = "method", name: Any = name_of) -> dict[str, Any]:
-    """Return two columns for each method, or each value of other columns, by its name."""
-    groups = frame.groupby(by, sort=False)
-    return {name(key): (part[x].to_numpy(), part[y].to_numpy()) for key, part in groups}
+@dataclass(frozen=True)
+class Standardised:
+    """z = (x − mean)/sd and t = (y − centre)/scale; as sampled, only the unit of y changes."""
+
+    mean: Array  # (d,)
+    sd: Array  # (d,)
+    centre: float
+    scale: float
+
+    @classmethod
+    def of(cls, X: Array, y: Array, as_sampled: bool = False) -> "Standardised":
+        """Take the means and deviations of the rows; a constant feature becomes 0."""
+        xp = namespace(X)
+        mean = xp.mean(X, axis=0)
+        if as_sampled:
+            return cls(mean * 0, mean * 0 + 1, 0.0, float(xp.mean(y * y)) ** 0.5 or 1.0)
+        sd = xp.std(X, axis=0)
+        sd = xp.where(sd > 0, sd, xp.ones_like(sd))
+        return cls(mean, sd, float(xp.mean(y)), float(xp.std(y)) or 1.0)
+
+    def rows(self, X: Array, y: Array) -> tuple[Array, Array]:
+        """Return Z and t, in the dtype of X."""
+        t = namespace(X).astype((y - self.centre) / self.scale, X.dtype)
+        return (X - self.mean) / self.sd, t
+
+    def step(self, model: Iterate) -> Step:
+        """Return the model in the units of the rows as sampled."""
+        loss = float(model.loss) * self.scale**2
+
+        def predict(X: Array) -> Array:
+            xp = namespace(X)
+            f = model.values((X - self.mean) / self.sd)
+            return self.centre + self.scale * xp.astype(f, xp.float64)
+
+        def raw() -> tuple[float, np.ndarray, np.ndarray]:
+            M, c = np.asarray(model.times(np.eye(len(model.w)))), model.c
+            if not model.has_diagonal:
+                M = M - np.diag(np.diag(M))
+            elif model.centred:
+                c = c - np.trace(M)
+            M = self.scale * M / self.sd[:, None] / self.sd
+            w = self.scale * model.w / self.sd
+            b = self.centre + self.scale * c - self.mean @ w + self.mean @ M @ self.mean
+            return float(b), w - 2 * M @ self.mean, M
+
+        return Step(model.passes, loss, predict, raw)
 
 
-def trials(
-    frame: Frame, x: str, y: str, by: Any = "method", name: Any = name_of
-) -> dict[str, list[Any]]:
-    """Return two columns for each method, or each value of other columns, seed by seed."""
-    groups = frame.groupby(by, sort=False)
-    return {name(key): list(points(part, x, y, "seed").values()) for key, part in groups}
+def observe(
+    method: str, X: Array, y: Array, setting: Setting, seen: Callable[[Step], bool]
+) -> None:
+    """Run a method and show every model, the start included, until `seen` returns True."""
+    if method in SOLVERS:
+        _observe_fit(SOLVERS[method], X, y, setting, seen)
+        return
+    units = Standardised.of(X, y, as_sampled=method == "gd_printed")
+    rows = repeat(units.rows(X, y))
+    models = ITERATIONS[method](rows, setting.rank, setting.has_diagonal, setting.seed)
+    with np.errstate(all="ignore"):  # of a method that diverges
+        for model in islice(models, setting.max_iter + 1):
+            if seen(units.step(model)):
+                return
 
 
-def levels_by_method(
-    frame: Frame,
-    x: tuple[str, str],
-    y: tuple[str, str],
-    title: str,
-    level: tuple[float | None, str] = (None, ""),
-    by: str = "method",
-) -> LevelDisplay:
-    """Return the display of y against x for each method, on logarithmic axes.
+def _observe_fit(
+    solver: str, X: Array, y: Array, setting: Setting, seen: Callable[[Step], bool]
+) -> None:
+    """Run our own fit, which ends by its own rule only where rounding does."""
+    rows = Rows.of(MemorySource(X, y))
+    names = [f"x{j}" for j in range(X.shape[1])]
+    squares = True if setting.has_diagonal else "auto"
+    units = UnitsMaker(squares, True, X.dtype, names)(*moments_of(rows))
+    target = units.target
+    mean = float(target.mean)
+    variance = target.power * target.scale**2
+    nothing = np.zeros(X.shape[1]), np.zeros((X.shape[1],) * 2)
+    start = Step(rows.walks, variance, lambda X: 0.0 * X[:, 0] + mean, lambda: (mean, *nothing))
 
-    `x` and `y` are columns with their words, `level` a number with its words.
+    def note(solution: Solution) -> bool:
+        model, record = solution.model, solution.history[-1]
+
+        def values(X: Array) -> Array:
+            return target.mean + target.scale * predict(model, Block(X, units))
+
+        def raw() -> tuple[float, np.ndarray, np.ndarray]:
+            found = to_raw(model, units)
+            free = to_numpy(units.free) > 0
+            M = matrix(found.components.T, found.eigenvalues, free)
+            return float(found.intercept), found.coef, M
+
+        return seen(Step(rows.walks, record.loss, values, raw))
+
+    if seen(start):
+        return
+    options = Options(setting.rank, max_iter=setting.max_iter, tol=0.0, solver=solver)
+    rng = np.random.default_rng(setting.seed)
+    with np.errstate(all="ignore"):
+        fit_rows(rows, units, options, float(X.shape[0]), rng, None, note)
+
+
+def steps(
+    method: str,
+    X: np.ndarray,
+    y: np.ndarray,
+    rank: int,
+    max_iter: int = 50,
+    tol: float = 1e-6,
+    has_diagonal: bool | None = None,
+) -> list[Step]:
+    """Return the models of a method, until the loss no longer falls by `tol` of it.
+
+    By default the diagonal of M is modelled unless the features take two values.
     """
-    shown, labels = points(frame, x[0], y[0], by), (x[1], y[1], title)
-    return LevelDisplay(
-        shown, *level, *labels, log_x=True, log_y=True, styles=styles(frame[by].unique())
-    )
+    if has_diagonal is None:
+        Z = (X - X.mean(axis=0)) / X.std(axis=0)
+        tau = np.mean(Z**4, axis=0) - 1 - np.mean(Z**3, axis=0) ** 2
+        has_diagonal = bool(np.median(tau) >= TWO_VALUED)
+    found: list[Step] = []
+    variance = float(np.var(y))
+
+    def seen(step: Step) -> bool:
+        found.append(step)
+        if len(found) < 3:
+            return False
+        before, loss = found[-2].loss, step.loss
+        lost = not isfinite(loss) or not ROUNDING < loss / variance < DIVERGED
+        return lost or abs(before - loss) <= tol * before
+
+    observe(method, X, y, Setting(rank, has_diagonal, max_iter, 0), seen)
+    return found[1:]
 
 
-def errors_by_method(frame: Frame, **labels: Any) -> ConvergenceDisplay:
-    """Return the display of the test error of each method against the passes over the rows."""
-    labels = {"x_label": "passes over the rows", "stepwise": True, **labels}
-    look = styles(frame["method"].unique())
-    return ConvergenceDisplay.from_trials(trials(frame, "passes", "nmse"), styles=look, **labels)
+def moment_steps(
+    data: Sample, law: Law, rank: int, method: str, count: int, seed: int, fresh: bool
+) -> Iterator[Step]:
+    """Take one moment step after another, each on new rows if they must be fresh."""
+    units, rng = Standardised.of(data.X, data.y), np.random.default_rng([seed, 1])
+
+    def batches() -> Batches:
+        yield units.rows(data.X, data.y)
+        while fresh:
+            X = law.draw(rng, *data.X.shape)
+            yield units.rows(X, data.truth(X))
+        yield from repeat(units.rows(data.X, data.y))
+
+    models = ITERATIONS[method](batches(), rank, data.truth.has_diagonal, seed)
+    yield from (units.step(model) for model in islice(models, 1, count + 1))
+
+
+@dataclass(frozen=True)
+class Race:
+    """Training and test rows, features as sampled, on which solvers are compared."""
+
+    X: Array
+    y: Array
+    X_test: Array
+    y_test: Array  # without noise
+    setting: Setting
+    until_settled: bool = True  # the stopping rule of the paper, besides the limit of iterations
+
+    def run(self, name: str, solver: "Solver | None" = None) -> list[Row]:
+        """Run a method or a user's solver; return one line per iteration, including the start."""
+        watch = Watch(self, name)
+        if solver is None:
+            observe(
+                name, self.X, self.y, self.setting,
+                lambda step: watch(step.passes, step.predict, step.loss),
+            )  # fmt: skip
+        else:
+            solver(self.X, self.y, self.setting, watch)
+        if not watch.lines:
+            raise ValueError(f"The solver {name!r} reported no iteration.")
+        return watch.lines
+
+
+@dataclass
+class Watch:
+    """Receives the reports of a solver: measures its CPU time, without that of scoring."""
+
+    race: Race
+    solver: str
+    lines: list[Row] = field(default_factory=list)
+    clock: float = field(default_factory=process_time)
+    seconds: float = 0.0
+
+    def __call__(self, passes: int, predict: Predict, loss: Any = None) -> bool:
+        """Add the line of an iteration; return whether the solver should stop."""
+        race = self.race
+        loss = loss if loss is None else float(to_numpy(loss))  # waits for the device
+        self.seconds += process_time() - self.clock
+        train = _nmse(predict, race.X, race.y) if loss is None else loss / _power(race.y)
+        error = _nmse(predict, race.X_test, race.y_test)
+        if isfinite(train) and np.isnan(error):
+            warn(
+                f"The solver {self.solver!r} predicts NaN in iteration {len(self.lines)}; its "
+                f"error counts as {LARGEST:.0e}."
+            )
+        line = {"solver": self.solver, "iteration": len(self.lines), "passes": int(passes)}
+        line |= {"train": _plain(train), "nmse": _plain(error), "seconds": self.seconds}
+        self.lines.append(line)
+        stop = len(self.lines) > race.setting.max_iter
+        if race.until_settled and len(self.lines) > 1:
+            before, now = (line["train"] for line in self.lines[-2:])
+            stop = stop or now > LOST or abs(before - now) < SETTLED
+        self.clock = process_time()
+        return stop
+
+
+def _power(y: Array) -> float:
+    return float(np.mean(to_numpy(y).astype(float) ** 2))
+
+
+def _nmse(predict: Predict, X: Array, y: Array) -> float:
+    """Return the paper's error, E(ŷ − y)²/E y²."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        f = to_numpy(predict(X)).astype(float)
+        if f.shape != tuple(y.shape):
+            raise ValueError(f"predict must return {len(y)} numbers; its shape is {f.shape}.")
+        return float(np.mean((f - to_numpy(y)) ** 2)) / _power(y)
+
+
+def _plain(error: float) -> float:
+    return min(float(error), LARGEST) if isfinite(error) else LARGEST
+
+
+Solver = Callable[[Array, Array, Setting, Watch], None]
+
+
+class SolverError(ValueError):
+    """A user's solver failed; the message says where."""
+
+
+def load_solver(path: str | Path) -> tuple[str, Solver]:
+    """Return the name of a user's solver and its function."""
+    path = Path(path)
+    module = load(path, "solve")
+
+    def solve(X: Array, y: Array, setting: Setting, report: Watch) -> None:
+        try:
+            module.solve(X, y, setting, report)
+        except Exception as error:
+            line = error.__traceback__
+            while line is not None and line.tb_next is not None:
+                line = line.tb_next
+            number = f", line {line.tb_lineno}" if line is not None else ""
+            raise SolverError(
+                f"The solver {str(path)!r} failed{number}: {type(error).__name__}: {error}"
+            ) from error
+
+    return str(getattr(module, "NAME", path.stem)), solve
+
+
+START_SIZE = 0.1  # size of the random factors, beside those of the truth
+MAX_STEPS = 1000  # a loss and a gradient each, as many passes as our fit may take
+
+
+@dataclass(frozen=True)
+class FactorFit:
+    """y = b + xᵀw + xᵀUVᵀx."""
+
+    b: np.ndarray
+    w: np.ndarray
+    U: np.ndarray
+    V: np.ndarray
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return the predictions for some rows."""
+        return np.asarray(self.b + X @ self.w + np.sum((X @ self.U) * (X @ self.V), axis=1))
+
+
+def fit_factors(
+    X: np.ndarray, y: np.ndarray, k: int, seed: int, signs: np.ndarray | None = None
+) -> FactorFit:
+    """Minimise the squared error over (b, w, U, V), or over (b, w, U) with V = U diag(signs).
+
+    Given signs make as many parameters as ours, all 1 a positive M. U and V find the signs, for
+    any M of rank k and for many of rank up to 2k.
+    """
+    n, d = X.shape
+    factors = [d * k] if signs is not None else [d * k, d * k]
+    cuts = np.cumsum([1, d, *factors])[:-1]
+
+    def split(p: np.ndarray) -> FactorFit:
+        b, w, *blocks = np.split(p, cuts)
+        U, V = blocks[0].reshape(d, k), blocks[-1].reshape(d, k)
+        return FactorFit(b, w, U, V if signs is None else U * signs)
+
+    def loss(p: np.ndarray) -> tuple[float, np.ndarray]:
+        model = split(p)
+        r = (model.predict(X) - y) / n
+        by_U = X.T @ (r[:, None] * (X @ model.V))
+        by_V = X.T @ (r[:, None] * (X @ model.U))
+        last = [by_U.ravel(), by_V.ravel()] if signs is None else [2 * by_U.ravel()]
+        return float(0.5 * n * (r @ r)), np.concatenate([[r.sum()], X.T @ r, *last])
+
+    rng = np.random.default_rng([seed, 1])
+    start = np.zeros(1 + d + sum(factors))
+    start[1 + d :] = START_SIZE * rng.standard_normal(sum(factors)) / d**0.5
+    options = {"maxiter": MAX_STEPS, "maxfun": int(1.2 * MAX_STEPS), "ftol": 0.0, "gtol": 1e-10}
+    return split(minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x)

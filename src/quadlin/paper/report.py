@@ -6,58 +6,77 @@
 import base64
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from html import escape
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from quadlin.explain.page import html_page
-from quadlin.paper.laws import law_of
-from quadlin.paper.methods import SOLVERS, name_of
-from quadlin.paper.runner import FolderError, read_about, settings_of, write_text
+from quadlin.files.atomic import atomic_write
+from quadlin.paper.methods import METHODS, name_of
+from quadlin.paper.problems import law
+from quadlin.paper.runner import FolderError, frames, head_of, lines_of
 from quadlin.paper.studies import studies
-from quadlin.paper.studies.panels import PANELS, OverviewDisplay, as_run, final_errors
+from quadlin.paper.studies.panels import PANELS, Settings, ends, final_errors, overview, panel
 from quadlin.paper.study import Study, Verdict
 
-PAGE = "report.html"
-FIGURES = "figures"
-NOT_JUDGED = "not judged"
-BADGES = {"yes": "✓ yes", "in part": "◐ in part", "no": "✗ no", NOT_JUDGED: "– not judged"}
+PAGE, FIGURES = "report.html", "figures"
+BADGES = {"yes": "✓ yes", "in part": "◐ in part", "no": "✗ no", "not judged": "– not judged"}
 SIZE_WORDS = {
     "tiny": "This is the tiny size, made for tests: its numbers say little.",
-    "quick": (
-        "This is the quick size: small problems and few trials, to see the shape of things in "
-        "minutes. The paper's own size is --full."
-    ),
+    "quick": "This is the quick size: small problems and few trials. The paper's size is --full.",
     "full": "This is the full size: the paper's own numbers of rows, features and trials.",
 }
-# Letters of 10 and 12 points on 6.4 inches are 8 and 10 pixels high on a phone, 390 pixels wide.
 # The files contain no date and no random ids: the same results give the same bytes.
-LOOK = {
-    "font.size": 12,
-    "axes.titlesize": "medium",
-    "svg.hashsalt": "quadlin",
-    "savefig.facecolor": "white",
-}
-TALLER = 1.2  # times the height of a display, for its larger letters
+LOOK = {"font.size": 12, "axes.titlesize": "medium", "svg.hashsalt": "quadlin"}
 DPI, COLOURS = 219, 64  # 1,400 pixels wide
-MISSING = 'The report needs pandas, pyarrow and matplotlib: pip install "quadlin[reproduce]".'
+BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
+table { border-collapse: collapse; } td, th { border-bottom: 1px solid #ccc; padding: .4rem .6rem;
+  text-align: left; vertical-align: top; }
+article { border-top: 2px solid #ccc; margin-top: 2.5rem; } .holds { white-space: nowrap; }
+.figures { display: grid; gap: .8rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
+figure { margin: 0; } img { width: 100%; }
+"""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """One study with its results."""
 
     study: Study
-    about: Mapping[str, Any]
     frame: Any
     verdict: Verdict
-    pictures: Mapping[str, str]  # by name: base64 of the SVG
+
+
+def sections_of(folder: Path) -> list[Section]:
+    """Return the studies that have results, judged by them.
+
+    Claims are judged only at the settings of the paper; additional solvers do not matter.
+    """
+    head = head_of(folder)
+    if head is None:
+        raise FolderError(f"There are no results in {str(folder)!r}. Run: quadlin reproduce.")
+    changed = dict(head["settings"])
+    settings = Settings(**changed | {"solvers": tuple(changed.get("solvers", ()))})
+    found, tables = [], frames(folder)
+    for name, study in studies().items():
+        if name not in tables:
+            continue
+        study = panel(name, settings) if name in PANELS and changed else study
+        verdict = study.verdict(tables[name])
+        other = [key for key in changed if key != "solvers"]
+        if other:
+            words = f"The claim is about other settings than these ({', '.join(other)} changed)."
+            verdict = replace(verdict, holds="not judged", words=f"{words} {verdict.words}")
+        found.append(Section(study, tables[name], verdict))
+    return found
 
 
 def write_report(folder: str | Path) -> Path:
-    """Write `report.html` and `figures/` from the Parquet files of a folder.
+    """Write `report.html` and `figures/` from the results of a folder.
 
     Parameters
     ----------
@@ -70,277 +89,127 @@ def write_report(folder: str | Path) -> Path:
         Of the page, which needs neither network nor scripts.
     """
     folder = Path(folder)
-    if not any(folder.glob("*.parquet")):
-        raise FolderError(
-            f"There are no results (*.parquet) in {str(folder)!r}. Run the studies first: quadlin "
-            "reproduce."
+    sections = sections_of(folder)
+    runs = list(lines_of(folder))
+    rows, articles = [], []
+    by_name = {section.study.name: section.frame for section in sections}
+    if set(PANELS) <= set(by_name):
+        shown = _figures("panels", overview(by_name), folder / FIGURES)
+        articles.append(f"<article><h2>The eight panels</h2>{shown}</article>")
+    for study, frame, verdict in sections:
+        badge = f'<span class="holds">{BADGES[verdict.holds]}</span>'
+        own = [run for run in runs if run["study"] == study.name]
+        versions = {f"{k} {v}" for run in own for k, v in run["versions"].items()}
+        seconds = sum(run["cpu"] for run in own)
+        facts = (
+            f"{len(own)} tasks, {len(frame):,} lines, {seconds:.3g} CPU s on "
+            f"{', '.join(sorted({run['device'] for run in own}))}; seeds "
+            f"{frame['seed'].min()} to {frame['seed'].max()}; {', '.join(sorted(versions))}"
         )
-    sections, damaged, settings = [], [], settings_of(folder)
-    for study in studies().values():
-        path = folder / f"{study.name}.parquet"
-        if path.exists():
-            try:
-                about, frame = read_results(path)
-            except (OSError, ValueError, KeyError):
-                damaged.append(study.name)
-                continue
-            study = as_run(study, frame)
-            pictures = _pictures(study.name, study.figures(frame), folder / FIGURES)
-            verdict = under_settings(study.verdict(frame), settings)
-            sections.append(Section(study, about, frame, verdict, pictures))
-    sections = _with_overview(sections, folder / FIGURES)
-    page = folder / PAGE
-    write_text(page, render(sections, damaged))
-    return page
-
-
-def under_settings(verdict: Verdict, settings: Mapping[str, Any]) -> Verdict:
-    """Return a verdict only for the settings of the paper; additional solvers do not matter."""
-    changed = [name for name, value in settings.items() if name != "solvers" and value is not None]
-    if not changed:
-        return verdict
-    words = (
-        f"The claim is about other settings than these ({', '.join(changed)} changed), so it is "
-        "not judged by them."
+        rows.append(
+            f'<tr><td><a href="#{study.name}">{escape(study.title)}</a><br>{escape(study.claim)}'
+            f"</td><td>{escape(verdict.measured)}</td><td>{badge}</td></tr>"
+        )
+        articles.append(
+            f'<article id="{study.name}"><h2>{escape(study.title)} {badge}</h2>'
+            f"<p><b>Claim.</b> {escape(study.claim)}</p>"
+            f"<p><b>Measured.</b> {escape(verdict.measured)}</p><p>{escape(verdict.words)}</p>"
+            f"{_figures(study.name, study.pictures(frame), folder / FIGURES)}"
+            f"<p><small>{escape(study.setting)} {escape(facts)}</small></p></article>"
+        )
+    holds = [section.verdict.holds for section in sections]
+    tally = ", ".join(f"{holds.count(word)} {word}" for word in BADGES if word in holds)
+    size = (head_of(folder) or {}).get("size", "")
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width"><title>The Second Order Linear Model, reproduced</title>'
+        f"<style>{STYLE}</style></head><body><h1>The Second Order Linear Model, reproduced</h1>"
+        "<p>What M. Lin, S. Qiu, B. Hong and J. Ye claim in <cite>The Second Order Linear Model"
+        f"</cite>, measured with quadlin. Of {len(sections)} claims: {tally}. "
+        f"{SIZE_WORDS[size]}</p><table><tr><th>Claim</th><th>Measured</th><th>Holds?</th></tr>"
+        f"{''.join(rows)}</table>{''.join(articles)}</body></html>"
     )
-    return Verdict(verdict.measured, NOT_JUDGED, "\n\n".join([words, verdict.words]))
+    _write(folder / PAGE, page.encode())
+    return folder / PAGE
 
 
-def read_results(path: Path) -> tuple[dict[str, Any], Any]:
-    """Return the metadata of a Parquet file, and its rows as a frame."""
-    try:
-        pq: Any = import_module("pyarrow.parquet")
-        import_module("pandas")
-        import_module("matplotlib").use("agg")
-    except ImportError as error:
-        raise ImportError(MISSING) from error
-    return read_about(path), pq.read_table(path).replace_schema_metadata().to_pandas()
+def _write(path: Path, content: bytes) -> None:
+    with atomic_write(path) as file:
+        file.write(content)
 
 
-def _with_overview(sections: list[Section], folder: Path) -> list[Section]:
-    """Put the eight panels as one figure before the first of them, if all are there."""
-    frames = {section.study.name: section.frame for section in sections}
-    if not set(PANELS) <= set(frames):
-        return sections
-    views = {"by-passes": "passes", "together": "iteration"}
-    overview = _pictures(
-        "panels", {name: OverviewDisplay(frames, x) for name, x in views.items()}, folder
-    )
-    first = replace(sections[0], pictures=overview | dict(sections[0].pictures))
-    return [first, *sections[1:]]
-
-
-def _pictures(study: str, displays: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Draw each figure into a PNG and an SVG file; return the SVG in base64."""
+def _figures(study: str, pictures: Mapping[str, Any], folder: Path) -> str:
+    """Draw each picture into a PNG and an SVG file; return them for the page."""
+    mpl: Any = import_module("matplotlib")
+    mpl.use("agg")
     plt: Any = import_module("matplotlib.pyplot")
     folder.mkdir(exist_ok=True)
-    drawn = {}
+    drawn = []
     with plt.rc_context(LOOK):
-        for name, display in displays.items():
-            figure = display.plot().figure_
-            figure.set_figheight(TALLER * figure.get_figheight())
-            stem = folder / f"{study}-{name}"
-            _write_png(figure, stem.with_name(stem.name + ".png"))
-            # The layout is complete; computing it again would take a third of the time.
-            figure.set_layout_engine("none")
-            buffer = BytesIO()
-            figure.savefig(buffer, format="svg", metadata={"Date": None})
-            stem.with_name(stem.name + ".svg").write_bytes(buffer.getvalue())
-            drawn[name] = base64.b64encode(buffer.getvalue()).decode()
+        for name, picture in pictures.items():
+            shape = getattr(picture, "shape", (1, 1))
+            figure, axes = plt.subplots(*shape, figsize=picture.size, layout="constrained")
+            picture.draw(axes)
+            buffer, svg = BytesIO(), BytesIO()
+            figure.savefig(buffer, format="png", dpi=DPI)
+            image: Any = import_module("PIL.Image")
+            small = BytesIO()
+            image.open(buffer).convert("RGB").quantize(COLOURS).save(small, "png", optimize=True)
+            figure.set_layout_engine("none")  # it is complete
+            figure.savefig(svg, format="svg", metadata={"Date": None})
             plt.close(figure)
-    return drawn
+            for content, kind in ((small, "png"), (svg, "svg")):
+                _write(folder / f"{study}-{name}.{kind}", content.getvalue())
+            data = base64.b64encode(svg.getvalue()).decode()
+            drawn.append(
+                f'<figure><img alt="{study}, {name}" src="data:image/svg+xml;base64,{data}">'
+                "</figure>"
+            )
+    return f'<div class="figures">{"".join(drawn)}</div>'
 
 
-def _write_png(figure: Any, path: Path) -> None:
-    """Write a picture with few colours, which takes a third of the bytes."""
-    image: Any = import_module("PIL.Image")
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI)
-    image.open(buffer).convert("RGB").quantize(COLOURS).save(path, optimize=True)
+def results_as_markdown(folder: Path) -> str:
+    """Return the table of the panels and that of the claims."""
+    sections = sections_of(folder)
+    claims = [
+        [s.study.title, s.verdict.measured, s.verdict.holds]
+        for s in sections
+        if s.study.name not in PANELS or s.study.name == "levels"
+    ]
+    chosen = [s for s in sections if s.study.name in PANELS]
+    solvers = {key for s in chosen for key in s.frame["solver"]}
+    keys = [key for key in METHODS if key in solvers]
+    keys += sorted(solvers - set(keys))
+    panels = []
+    for section in chosen:
+        noises = ends(section.frame).groupby(["distribution", "noise"], sort=False).groups
+        for text, noise in noises:
+            part = section.frame[
+                (section.frame["distribution"] == text) & (section.frame["noise"] == noise)
+            ]
+            errors = final_errors(part)
+            cells = [f"{errors[key]:.1e}" if key in errors else "–" for key in keys]
+            head = [section.study.name, law(text).words, f"{noise:g}"]
+            panels.append([*head, *cells, section.verdict.holds])
+    header = ["panel", "features", "noise", *map(name_of, keys), "holds?"]
+    parts = [_table(header, panels)] if panels else []
+    parts += [_table(["claim", "measured", "holds?"], claims)] if claims else []
+    return "\n\n".join(parts)
 
 
-def render(sections: list[Section], damaged: list[str]) -> str:
-    """Return the page."""
-    sizes = sorted({section.about["size"] for section in sections})
-    counts = [sum(s.verdict.holds == word for s in sections) for word in BADGES]
-    notes = [SIZE_WORDS.get(size, "") for size in sizes]
-    if damaged:
-        notes.append(
-            f"Results that cannot be read and are left out: {', '.join(damaged)}. "
-            "Running the studies again repairs them."
-        )
-    values = {
-        "sections": [(section, _facts(section)) for section in sections],
-        "tally": f"{counts[0]} hold, {counts[1]} in part, {counts[2]} do not."
-        + (
-            f" {counts[3]} are not judged: their settings or sizes are not the paper's."
-            * bool(counts[3])
-        ),
-        "notes": [note for note in notes if note],
-        "badges": BADGES,
-    }
-    return html_page(TITLE, STYLE, TEMPLATE, values)
-
-
-TITLE = "The Second Order Linear Model, reproduced"
-TEMPLATE = """
-{% macro badge(holds) %}
-<span class="badge {{ holds|replace(" ", "-") }}">{{ badges.get(holds, holds) }}</span>
-{%- endmacro %}
-<header>
-<h1>{{ title }}</h1>
-<p>What M. Lin, S. Qiu, B. Hong and J. Ye claim in <cite>The Second Order Linear Model</cite>,
-measured with quadlin. Of {{ sections|length }} claims, {{ tally }} Each claim is judged on its own
-hypotheses. Higher order models and multi-task learning, which the paper mentions, are out of
-scope.</p>
-{% for note in notes %}
-<p>{{ note }}</p>
-{% endfor %}
-</header>
-<main>
-<h2 id="summary">Summary</h2>
-<table class="summary">
-<thead><tr><th>Claim</th><th>Measured</th><th>Holds?</th></tr></thead>
-<tbody>
-{% for section, facts in sections %}
-<tr><td data-label="Claim"><a href="#{{ section.study.name }}">{{ section.study.about.title }}</a>
-<br>{{ section.study.about.claim }}</td>
-<td data-label="Measured">{{ section.verdict.measured }}</td>
-<td data-label="Holds?">{{ badge(section.verdict.holds) }}</td></tr>
-{% endfor %}
-</tbody>
-</table>
-{% for section, facts in sections %}
-{% set study, verdict = section.study, section.verdict %}
-{% set about = study.about %}
-<article id="{{ study.name }}">
-<h2>{{ about.title }} {{ badge(verdict.holds) }}</h2>
-<p><strong>Claim.</strong> {{ about.claim }}</p>
-<p><strong>Measured.</strong> {{ verdict.measured }}</p>
-{% for part in verdict.words.split("\n\n") %}
-<p>{{ part }}</p>
-{% endfor %}
-<div class="figures">
-{% for name, picture in section.pictures.items() %}
-<figure><img alt="{{ about.title }}, {{ name }}" src="data:image/svg+xml;base64,{{ picture }}">
-</figure>
-{% endfor %}
-</div>
-<details><summary>Setting, seeds, versions, time</summary>
-<p>{{ about.setting }}</p>
-<dl>
-{% for name, value in facts %}
-<dt>{{ name }}</dt><dd>{{ value }}</dd>
-{% endfor %}
-</dl>
-</details>
-<p class="back"><a href="#summary">Back to the summary</a></p>
-</article>
-{% endfor %}
-</main>
-"""
-
-
-def _facts(section: Section) -> list[tuple[str, str]]:
-    about, frame = section.about, section.frame
-    facts = [("Size", f"{about['size']}: {len(about['tasks'])} tasks, {len(frame):,} lines")]
-    for name in ("d", "k", "rows", "test", "iterations", "trial", "seed"):
-        if name in frame.columns:
-            values = [str(value) for value in sorted(frame[name].unique())]
-            more = [*values[:6], "…", values[-1]] if len(values) > 7 else values
-            facts.append((name, ", ".join(more)))
-    facts.append(("Time", f"{about['seconds']:.3g} s on {', '.join(about['devices'])}"))
-    facts.append(("Versions", ", ".join(f"{k} {v}" for k, v in about["versions"].items())))
-    return facts
-
-
-STYLE = """
-header p, article > p { max-width: 48rem; }
-table.summary { border-collapse: collapse; width: 100%; font-size: .9rem; }
-.summary th, .summary td { text-align: left; vertical-align: top; padding: .55rem .7rem;
-  border-bottom: 1px solid var(--line); }
-.summary th:nth-child(1) { width: 38%; }
-.summary th:nth-child(3) { width: 6.5rem; }
-article { margin-top: 2.5rem; padding-top: 1.2rem; border-top: 2px solid var(--line); }
-.badge { display: inline-block; padding: .05rem .55rem; border-radius: 1rem; font-size: .8rem;
-  font-weight: 600; white-space: nowrap; color: #fff; background: #555; }
-.badge.yes { background: #00654a; }
-.badge.in-part { background: #8a5a00; }
-.badge.no { background: #a83c00; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr));
-  gap: .8rem; }
-figure { margin: 0; }
-figure img { width: 100%; max-width: 40rem; height: auto; background: #fff;
-  border: 1px solid var(--line); border-radius: .4rem; }
-.back { font-size: .85rem; }
-@media (max-width: 44rem) {
-  .summary thead { display: none; }
-  .summary tr, .summary td { display: block; }
-  .summary tr { border-bottom: 1px solid var(--line); padding: .6rem 0; }
-  .summary td { border: 0; padding: .2rem 0; }
-  .summary td[data-label="Measured"]::before { content: "Measured: "; font-weight: 600; }
-}
-@media print { .back { display: none; } article { break-inside: avoid; } }
-"""
-
-
-BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(
+        "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
+    )
 
 
 def write_page(page: Path, folder: Path) -> None:
     """Replace the text between the two marks of the page by the tables of the results."""
-    text = page.read_text(encoding="utf-8")
-    if BEGIN not in text or END not in text:
-        raise FolderError(f"{str(page)!r} must have a line {BEGIN} and a line {END}.")
-    before, rest = text.split(BEGIN, 1)
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN, 1)
     after = rest.split(END, 1)[1]
-    write_text(page, f"{before}{BEGIN}\n{results_as_markdown(folder)}\n{END}{after}")
-
-
-def results_as_markdown(folder: Path) -> str:
-    """Return the table of the panels and that of the claims.
-
-    With settings other than those of the paper nothing is judged, and users' solvers have columns.
-    """
-    frames, settings = {}, settings_of(folder)
-    for study in studies().values():
-        path = folder / f"{study.name}.parquet"
-        if path.exists():
-            frames[study.name] = read_results(path)[1]
-    run = [key for name in PANELS if name in frames for key in frames[name]["solver"]]
-    keys = list(dict.fromkeys([*SOLVERS, *run]))
-    panels = [_panel_rows(name, frames[name], keys, settings) for name in PANELS if name in frames]
-    header = ["panel", "features", "noise", *(name_of(key) for key in keys), "holds?"]
-    claims = [
-        [study.about.title, verdict.measured, verdict.holds]
-        for study in studies().values()
-        if study.name in frames and study.name not in PANELS
-        for verdict in [under_settings(study.verdict(frames[study.name]), settings)]
-    ]
-    tables = [_table(header, [row for rows in panels for row in rows])] if panels else []
-    tables += [_table(["claim", "measured", "holds?"], claims)] if claims else []
-    return "\n\n".join("\n".join(lines) for lines in tables)
-
-
-def _panel_rows(
-    name: str, frame: Any, keys: list[str], settings: Mapping[str, Any]
-) -> list[list[str]]:
-    study = studies()[name]
-    rows = []
-    for noise, part in frame.groupby("noise"):
-        errors = final_errors(part)
-        words = law_of(part["distribution"].iloc[0]).words.replace(", x̂ standard normal", "")
-        cells = [f"{errors[key]:.1e}" if key in errors else "–" for key in keys]
-        holds = under_settings(study.verdict(part), settings).holds
-        rows.append([name, words, f"{noise:g}", *cells, holds])
-    return rows
-
-
-def _table(header: list[str], rows: list[list[str]]) -> list[str]:
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return lines + [
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows
-    ]
+    text = f"{before}{BEGIN}\n\n{results_as_markdown(folder)}\n\n{END}{after}"
+    _write(page, text.encode())
 
 
 if __name__ == "__main__":

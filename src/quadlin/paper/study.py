@@ -1,35 +1,35 @@
 """The parts of an experiment: tasks that yield rows of numbers, power laws, and a verdict."""
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
+from importlib.resources import files
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 Task = dict[str, Any]  # plain numbers and strings only: it is written to the results as JSON
 Row = dict[str, Any]  # one line of the results: plain numbers and strings
-Pictures = dict[str, Any]  # by name: Displays, not yet drawn
 Frame = Any  # a pandas DataFrame of the rows of all tasks, the task's own entries as columns
-
-SIZES = ("tiny", "quick", "full")  # for tests; under three minutes in all; the paper's
+SIZES = ("tiny", "quick", "full")  # for tests; some minutes in all; the paper's
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The measurement in one line of words and numbers, and whether the claim holds."""
+    """The measurement in a few sentences, and whether the claim holds."""
 
-    measured: str
     holds: str  # "yes", "no", "in part" or "not judged"
-    words: str  # a frank paragraph: where the claim holds, where not, and why
+    measured: str
+    words: str = ""  # where the claim holds, where not, and why
 
-
-class About(NamedTuple):
-    """What a study is about, in words."""
-
-    title: str
-    claim: str  # what is claimed and where, in our own words
-    setting: str  # how it is measured
+    @classmethod
+    def of(cls, checks: Iterable[Any], measured: str, words: str = "") -> "Verdict":
+        """Judge by checks: "yes" if all hold, "no" if none does, else "in part"."""
+        held = [bool(check) for check in checks]
+        holds = "yes" if all(held) else "in part" if any(held) else "no"
+        return cls(holds, measured.replace(" -", " −").replace("(-", "(−"), words)
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,13 @@ class Study:
     same rows, except in measured columns, whose names begin with ``seconds`` or ``bytes``.
     """
 
-    name: str  # of its files, and for `--only`
-    about: About
+    name: str  # for `--only`
+    title: str
+    claim: str  # what is claimed and where, in our own words
+    setting: str  # how it is measured
     tasks: Callable[[str], Sequence[Task]]  # for a size
     run: Callable[[Task, str], list[Row]]  # a task, on a device: "cpu" or torch's name of another
-    figures: Callable[[Frame], Pictures]
+    pictures: Callable[[Frame], dict[str, Any]]
     verdict: Callable[[Frame], Verdict]
 
 
@@ -62,18 +64,35 @@ def grid(**axes: Any) -> list[Task]:
     return [dict(zip(axes, values, strict=True)) for values in product(*plain)]
 
 
-def grids(**sizes: dict[str, Any]) -> Callable[[str], list[Task]]:
-    """Return the function that lists the tasks of a size, from the axes of each size's grid."""
-    return lambda size: grid(**sizes[size])
+@cache
+def claims() -> dict[str, Any]:
+    """Return what each study is about, with the sizes of its tasks: `studies/claims.toml`."""
+    text = files("quadlin.paper.studies").joinpath("claims.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
 
 
-def verdict_of(checks: Mapping[str, bool]) -> str:
-    """Return "yes" if all hold, "no" if none, else "in part"."""
-    held = list(checks.values())
-    return "yes" if all(held) else "in part" if any(held) else "no"
+def tasks_of(name: str, size: str) -> list[Task]:
+    """Return a task for every combination of the values in `claims.toml`, seed by seed."""
+    axes = claims()[name].get("all", {}) | claims()[name]["sizes"][size]
+    return grid(**{key: v for key, v in axes.items() if key != "seeds"}, seed=range(axes["seeds"]))
 
 
-def joined(items: Iterable[Any]) -> str:
+def study(
+    name: str,
+    run: Callable[[Task, str], list[Row]],
+    pictures: Callable[[Frame], dict[str, Any]],
+    verdict: Callable[[Frame], Verdict],
+    tasks: Callable[[str], Sequence[Task]] | None = None,
+) -> Study:
+    """Return the study of a claim of `claims.toml`."""
+    title, claim, setting = (
+        " ".join(claims()[name][key].split()) for key in ("title", "claim", "setting")
+    )
+    tasks = tasks or partial(tasks_of, name)
+    return Study(name, title, claim, setting, tasks, run, pictures, verdict)
+
+
+def listed(items: Iterable[Any]) -> str:
     """Join words as a sentence does: a, b and c."""
     words = [str(item) for item in items]
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
@@ -92,14 +111,11 @@ class Power:
 
     def near(self, value: float, slack: float) -> bool:
         """Tell whether the exponent is a value, up to `slack` and two standard errors."""
-        return bool(abs(self.exponent - value) <= self._allowed(slack))
+        return bool(abs(self.exponent - value) <= slack + 2 * np.nan_to_num(self.error))
 
     def at_most(self, value: float, slack: float) -> bool:
         """Tell whether the exponent is at most a value, up to `slack` and two standard errors."""
-        return bool(self.exponent - value <= self._allowed(slack))
-
-    def _allowed(self, slack: float) -> float:
-        return slack + (2 * self.error if np.isfinite(self.error) else 0.0)
+        return bool(self.exponent - value <= slack + 2 * np.nan_to_num(self.error))
 
 
 def powers(factors: Mapping[str, Any], values: Any) -> dict[str, Power]:

@@ -5,13 +5,6 @@ from importlib import import_module
 
 from quadlin.paper.study import Study
 
-ORDER = (
-    *"abcdefgh",
-    *("nuclear", "rate", "samples", "constants", "rip", "dimension", "concentration", "tau"),
-    *("identifiability", "masks", "skewness", "memory", "noise", "nearly_low_rank", "signed"),
-    *("asymmetric", "self_interactions", "transition", "risk"),
-)
-
 
 @cache
 def studies() -> dict[str, Study]:
@@ -19,10 +12,8 @@ def studies() -> dict[str, Study]:
 
     Examples
     --------
-    >>> list(studies())[:8]
-    ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h']
+    >>> list(studies())[:5]
+    ['a', 'b', 'c', 'd', 'levels']
     """
-    found: dict[str, Study] = {}
-    for name in ("panels", "rates", "recovery", "errors", "causes"):
-        found |= {study.name: study for study in import_module(f"{__name__}.{name}").STUDIES}
-    return {name: found[name] for name in ORDER}
+    files = ("panels", "causes", "rates", "errors", "recovery")
+    return {s.name: s for file in files for s in import_module(f"{__name__}.{file}").STUDIES}
