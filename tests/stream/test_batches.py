@@ -45,13 +45,13 @@ def test_a_batch_of_labels_adds_the_least_squares_that_the_deviance_is_about_the
     # 20 rows for each of 9 parameters are a complete first batch.
     model.partial_fit(X[:180], y[:180], classes=[0, 1])
     running = model.fitted_.stream.state.running
-    gram, loss = running.sums(Rows.of(MemorySource(X[180:], y[180:], None)))
+    sums = running.sums(Rows.of(MemorySource(X[180:], y[180:], None)))
     f = model.decision_function(X[180:])
     h, Z = curvature(f), (X[180:] - running.units.mean) * running.units.scale
     A = np.column_stack([np.ones(220), Z, *(Z[:, i] * Z[:, j] for i, j in pairs)])
     A = np.column_stack([A, A @ running.solved.beta + (y[180:] - probability(f)) / h])
-    np.testing.assert_allclose(gram, A.T @ (h[:, None] * A), rtol=1e-6, atol=1e-6)
-    assert loss / 2 == pytest.approx(np.sum(np.logaddexp(0, f) - y[180:] * f))
+    np.testing.assert_allclose(sums.gram, A.T @ (h[:, None] * A), rtol=1e-6, atol=1e-6)
+    assert sums.loss / 2 == pytest.approx(np.sum(np.logaddexp(0, f) - y[180:] * f))
 
 
 def test_ratings_in_batches_are_predicted_about_as_well_as_by_a_fit():
@@ -67,8 +67,7 @@ def test_ratings_in_batches_are_predicted_about_as_well_as_by_a_fit():
 
 
 def test_the_penalty_of_a_stream_is_that_of_all_its_rows():
-    # The first batch is shrunk by α/n₁, and has a share n₁/N in the running mean: α/N in all, up
-    # to the second order and the shape of the steps, which is why the margin is wide.
+    # Each step has the penalty of all rows so far in its curvature, that of Gaussian features.
     rng, n = np.random.default_rng(0), 12_000
     X, U = rng.normal(size=(n, 20)), np.linalg.qr(rng.normal(size=(20, 2)))[0]
     y = X[:, 0] + (X @ U) ** 2 @ [1.0, -1.0] + rng.normal(size=n)

@@ -13,11 +13,11 @@ from quadlin.core.messages import printable
 from quadlin.core.units import Units
 from quadlin.explain.tables import frame_of, p_value, product_name, text_table
 from quadlin.solve.choose.residual_spectrum import spectrum_beside
+from quadlin.solve.composite.composer import PairOutcome
 from quadlin.solve.composite.fitting import TableFit
-from quadlin.solve.composite.pair_stage import PairOutcome
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.pairs.pair_fit import LEAST_FREEDOM, PairFit, RobustErrors
-from quadlin.solve.pairs.pair_search import PairSearch
+from quadlin.solve.pairs.regression import LEAST_FREEDOM, RobustErrors
+from quadlin.solve.pairs.search import PairFit, PairSearch
 
 VARIANCE, DEVIANCE = "R²", "D²"
 SHOWN = 20  # pairs of a printed table
@@ -297,8 +297,8 @@ def report_of(
         for m, choice in enumerate(fit.path)
     ]
     shown, of = tested or (search, fit)
-    rest = of.inverse, fit.entry, of.noise, of.left, shown.from_means(of)
-    tests = PairTests(of.i, of.j, of.coef, of.errors, *rest)
+    rest = of.solution.inverse, fit.entry, of.noise, of.left, shown.from_means(of)
+    tests = PairTests(of.i, of.j, of.solution.coef, of.errors, *rest)
     return PairReport(
         tests.pairs(names, shown.units, shown.power),
         _exchanges(names, fit.exchangeable),

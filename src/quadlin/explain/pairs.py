@@ -21,11 +21,9 @@ from quadlin.explain.pair_report import PairReport, report_of
 from quadlin.solve.lowrank.observations import row_hash
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.types import Options, finished
-from quadlin.solve.pairs.pair_fit import PairFit
-from quadlin.solve.pairs.pair_regression import MOST_FEATURES
-from quadlin.solve.pairs.pair_search import PairSearch
-from quadlin.solve.pairs.pair_sparse import sparse_search
-from quadlin.solve.pairs.pair_sums import residual_squares
+from quadlin.solve.pairs.products import residual_squares
+from quadlin.solve.pairs.regression import MOST_FEATURES
+from quadlin.solve.pairs.search import PairFit, PairSearch, sparse_search
 
 CACHE = 2e9  # bytes of encoded rows that are kept in memory
 
@@ -67,7 +65,7 @@ class PairSetting:
             scale = search.units.target.scale**2
             for m in range(len(loss)):
                 first = fit.entry <= m
-                again = search.tested(fit.i[first], fit.j[first])
+                again = search.tested(fit.i[first], fit.j[first]).solution
                 squares = test.collect(residual_squares, again.columns, again.beta)
                 loss[m] += scale * sum(float(p.sum()) for pieces in squares for p in pieces)
         target = surveyed.target

@@ -22,7 +22,7 @@ from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.step_length import family, member
 from quadlin.solve.lowrank.tangent import averaged_step
 from quadlin.solve.lowrank.types import Options, Record
-from quadlin.solve.lowrank.whitening import Identity, Whitener
+from quadlin.solve.lowrank.whitening import Identity, Whitener, with_ridge
 from quadlin.stream.walk import (
     LENGTH,
     NOT_ASKED,
@@ -180,8 +180,9 @@ def batch_step(
     else:
         before, sums = converted(new, *watchful(start, units), pending.sums)
         share = pace * (LENGTH if walks else sums.weight / (features.weight - since))
-        share = share / step_curvature(options.loss, new, sums)
-        model = _step(before, sums, share, new, options, state.white)
+        curvature = step_curvature(options.loss, new, sums)
+        weight = curvature * features.weight
+        model = _step(before, sums, share / curvature, new, options, state.white, weight, walks)
         if walks and options.loss != "squared":
             model = resized(model, pending.flat, pace * LENGTH)
     walker: Model | None = None
@@ -221,12 +222,22 @@ def step_curvature(loss: str, units: Units, sums: Sums) -> float:
 
 
 def _step(
-    model: Model, sums: Sums, share: float, units: Units, options: Options, white: Whitener
+    model: Model,
+    sums: Sums,
+    share: float,
+    units: Units,
+    options: Options,
+    white: Whitener,
+    weight: float,
+    walks: bool,
 ) -> Model:
+    """Take a share of a Newton step; with the penalty, rows so far have this weight."""
     tied_to_m = not (options.fit_linear and options.fit_intercept)
-    if isinstance(white, Identity) and not tied_to_m:  # moment estimates ignore ties
+    if any(options.alpha):
+        white = with_ridge(white, options.alpha[0] / weight)
+    elif isinstance(white, Identity) and not tied_to_m:  # moment estimates ignore ties
         return _moment_step(model, sums, share, units, options)
-    return averaged_step(model, sums, share, units, options, white)
+    return averaged_step(model, sums, share, units, options, white, weight, walks)
 
 
 def _moment_step(model: Model, sums: Sums, share: float, units: Units, options: Options) -> Model:

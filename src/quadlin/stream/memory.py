@@ -1,7 +1,7 @@
 """The memory that a stream needs, with and without a first batch of rows."""
 
 from quadlin.core.chunks import BLOCK_ELEMENTS
-from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.composite.composer import PairRequest
 from quadlin.solve.lowrank.types import Options
 
 NUMBERS = 40  # per entry of U, at most, in a stream that keeps no rows, including its work space

@@ -12,19 +12,19 @@ from quadlin.core.moments import Moments, Survey, moments_of
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.choice import fit_choosing
-from quadlin.solve.composite.pair_composite import PairRequest
-from quadlin.solve.composite.pair_labels import LabelPairs
-from quadlin.solve.composite.pair_stage import (
+from quadlin.solve.composite.composer import (
     FEWEST_ROWS,
     PairOutcome,
+    PairRequest,
     ended,
     first_stage,
     refuse_uninformative,
 )
+from quadlin.solve.composite.label_pairs import LabelPairs
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.types import Options, Plan, Record
-from quadlin.solve.pairs.pair_running import RunningPairs
+from quadlin.solve.pairs.joint import RunningPairs
 from quadlin.stream.batch import lengthened
 
 
@@ -80,13 +80,13 @@ def _begun(state: FitState, options: Options, plan: Plan) -> tuple[FitState, Opt
 def gather_pairs(pending: PairPending | None, chunk: Chunk, running: RunningPairs) -> PairPending:
     """Add the sums and moments of some rows to the pending ones."""
     rows = Rows.of(MemorySource(chunk.X, chunk.y, chunk.weight))
-    gram, loss = running.sums(rows)
-    if not np.isfinite(gram).all():
+    sums = running.sums(rows)
+    if not np.isfinite(sums.gram).all():
         raise ValueError(
             "The products of some rows, which are far from all earlier rows, are too large to be "
             "squared. Look for wrong units or typing errors in X and y."
         )
-    new = PairPending(chunk.X.shape[0], gram, *moments_of(rows), loss)
+    new = PairPending(chunk.X.shape[0], sums.gram, *moments_of(rows), sums.loss)
     return new if pending is None else pending + new
 
 

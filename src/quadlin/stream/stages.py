@@ -13,7 +13,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model
 from quadlin.core.moments import Tally
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.composite.composer import PairRequest
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import Linearised
 from quadlin.solve.lowrank.driver import loss_unit

@@ -9,11 +9,11 @@ import numpy as np
 from quadlin.core.arrays import Array
 from quadlin.core.losses import SOLVED
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.composite.pair_composite import PairRequest
+from quadlin.solve.composite.composer import PairRequest
 from quadlin.solve.fields.contexts import Posterior
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options
-from quadlin.solve.pairs.pair_running import RunningPairs
+from quadlin.solve.pairs.joint import RunningPairs
 from quadlin.stream.batch import Pending
 from quadlin.stream.pair_batches import PairPending
 from quadlin.stream.power_iteration import Stage, Start

@@ -17,7 +17,7 @@ from quadlin.core.moments import Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.choose.rarity import with_rarity
-from quadlin.solve.composite.pair_stage import FEWEST_ROWS
+from quadlin.solve.composite.composer import FEWEST_ROWS
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.lowrank.types import FIXED, Options, Plan, finished

@@ -10,16 +10,15 @@ from quadlin.core.model import constant_model, predict
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.pairs.pair_choice import Criterion, Stepwise
-from quadlin.solve.pairs.pair_fit import scores
-from quadlin.solve.pairs.pair_regression import Coefficients, inverse_of
-from quadlin.solve.pairs.pair_search import PairSearch
-from quadlin.solve.pairs.pair_sums import (
+from quadlin.solve.pairs.products import (
     RegressionColumns,
     base_leverages,
     joint_gram,
     product_moments,
 )
+from quadlin.solve.pairs.regression import Solution, inverse_of, scores
+from quadlin.solve.pairs.search import PairSearch
+from quadlin.solve.pairs.stepwise import Criterion, Stepwise
 
 
 def in_memory(X, y, weight=None, fields=()):
@@ -57,7 +56,7 @@ def some_regression(columns):
     """Return coefficients of three products, and the inverse Gram matrix of all else."""
     base, rng = columns.base, np.random.default_rng(5)
     onto, S = 0.2 * rng.standard_normal((base, 3)), np.diag([0.001, 0.0015, 0.002])
-    fit = Coefficients(np.linspace(-1, 1, base + 3), onto, S)
+    fit = Solution(columns, np.linspace(-1, 1, base + 3), onto, S)
     return fit, np.diag(np.linspace(0.001, 0.002, base))
 
 
@@ -66,9 +65,9 @@ def all_sums(chunk, columns):
     leverages = base_leverages(chunk, columns.with_pairs([], []), inverse)
     return [
         product_moments(chunk, columns),
-        joint_gram(chunk, columns, True),
-        joint_gram(chunk, columns, False),
-        scores((chunk, leverages), columns, fit, True),
+        joint_gram(chunk, columns),
+        joint_gram(chunk, columns, columns.base),
+        scores((chunk, leverages), fit, True),
     ]
 
 

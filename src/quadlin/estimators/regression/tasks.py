@@ -23,12 +23,12 @@ from quadlin.data.fields import check_one_hot, fields_among, given_fields, group
 from quadlin.data.names import Name, positions_of
 from quadlin.estimators.rows.checks import alphas, is_auto
 from quadlin.estimators.rows.columns import Columns
+from quadlin.solve.composite.composer import PairRequest
 from quadlin.solve.composite.fitting import TablePlan
-from quadlin.solve.composite.pair_composite import PairRequest
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options
-from quadlin.solve.pairs.pair_regression import MOST_FEATURES, MOST_TANGENT
-from quadlin.solve.pairs.pair_search import MOST_PAIRS
+from quadlin.solve.pairs.regression import MOST_FEATURES, MOST_TANGENT
+from quadlin.solve.pairs.search import MOST_PAIRS
 from quadlin.stream.memory import (
     pair_numbers,
     refuse_pairs_with_strict,

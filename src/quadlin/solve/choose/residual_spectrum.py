@@ -23,9 +23,9 @@ from quadlin.core.model import constant_model
 from quadlin.core.rows import Rows
 from quadlin.solve.lowrank.design import Alpha
 from quadlin.solve.lowrank.linear_model import Gram
-from quadlin.solve.pairs.pair_regression import uncorrelated
-from quadlin.solve.pairs.pair_search import PairSearch
-from quadlin.solve.pairs.pair_sums import DenseRows, RegressionColumns, residual_squares, total
+from quadlin.solve.pairs.products import DenseRows, RegressionColumns, residual_squares, total
+from quadlin.solve.pairs.regression import uncorrelated
+from quadlin.solve.pairs.search import PairSearch
 
 CLEAR, GAP = 1.2, 1.4  # times 2√q, and times the next one: the last eigenvalue of a component
 EDGE = 2.0  # · q^(-1/6) beyond 2√q: noise stays below in 99 of 100 draws (Tracy–Widom)
@@ -34,7 +34,6 @@ ROWS_PER_FEATURE = 5  # with more, the residual of ridge regression is about as 
 LEAST_LEFT = 0.01  # of the noise: the least that components are expected to leave
 BOUND = 2.5  # standard deviations at which whitened features and residuals are clipped
 SD_PER_MEDIAN = 1.4826  # of the absolute value of a normal number
-SPREAD = 16  # products of about the same size
 NEGLIGIBLE = 0.01  # of the variance of y: what all products might still explain on new rows
 
 
@@ -111,15 +110,6 @@ class ResidualSpectrum:
         remaining = max(1 - 2 * squares, LEAST_LEFT)
         return remaining, remaining * (q * k - k * (k - 1) / 2) / (2 * squares * n)
 
-    def is_spread(self, largest: float) -> bool:
-        """Return whether many products contribute; `largest` is the largest squared t of any.
-
-        The squared t of a single pair is the square of the eigenvalue; those of many pairs of one
-        feature with others add up to it.
-        """
-        top = 4 * len(self.sizes) * float(self.sizes.max(initial=0.0)) ** 2
-        return not self.is_noise and bool(top > SPREAD * largest)
-
     @cached_property
     def says_nothing(self) -> bool:
         r"""Return whether all products together explain no more than noise would.
@@ -152,10 +142,10 @@ def residual_spectrum(rows: Rows, ridge: Gram, alpha: Alpha, noise: float) -> Re
 
 def spectrum_beside(search: PairSearch) -> ResidualSpectrum:
     """Return the spectrum of what the last regression with pairs leaves."""
-    columns, fit = search.regression
+    fit = search.solution
     noise = search.criterion.noise or search.score.loss / search.freedom
     white = uncorrelated(to_numpy(search.moments.second) / search.weight)
-    return ResidualSpectrum(search.rows, columns, fit.beta, white, search.weight, noise)
+    return ResidualSpectrum(search.rows, fit.columns, fit.beta, white, search.weight, noise)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Imports every room of `solve` below: `labels`, `choose`, `fits`, `pairs` and `lowrank`.
 Gives the estimators the fit that decides between a higher rank, more pairs, and neither.
-Begin with `fitting.py`, the fit of a table, and `pair_stage.py`, which `fitting.py` calls: its
-`composer.py` tries pairs and ranks, and returns a fit with or without pairs. `pair_labels.py` does
-the same for labels, in terms of their log-odds, and `joint_classes.py` for several classes.
+Begin with `fitting.py`, the fit of a table. It calls `PairStage` in `composer.py`, which tries
+pairs and ranks, and returns a fit with or without pairs. `label_pairs.py` does the same for labels,
+in terms of their log-odds, and `joint_classes.py` for several classes.
 """

@@ -9,42 +9,179 @@ others are half the penalty of the extended BIC: the cost of coefficients under 
 row, and the cost of having chosen them from all p products.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf, log, nan, sqrt
 from typing import Any
 
 import numpy as np
 
-from quadlin.core.arrays import lead, to_numpy
-from quadlin.core.model import Model, degrees_of_freedom
+from quadlin.core.arrays import lead, namespace, to_numpy
+from quadlin.core.model import Model, Steps, constant_model, degrees_of_freedom, in_units
+from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.solve.choose.candidates import CLEARLY
-from quadlin.solve.choose.rank_search import FIRST_RANK, MANY_ROWS, RankSearch
-from quadlin.solve.choose.residual_spectrum import CLEAR, spectrum_beside
-from quadlin.solve.composite.pair_composite import (
-    Composite,
-    LowRankPart,
-    PairRequest,
-    ProductPrior,
-    evidence_of,
+from quadlin.core.units import Units, UnitsMaker
+from quadlin.solve.choose.candidates import BEGIN
+from quadlin.solve.choose.choice import fit_choosing, search_of
+from quadlin.solve.choose.penalties import maximised
+from quadlin.solve.choose.rank_search import FIRST_RANK, RankSearch, leaves_mean
+from quadlin.solve.choose.residual_spectrum import spectrum_beside
+from quadlin.solve.fits.error_steps import ErrorSteps
+from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha, Design
+from quadlin.solve.lowrank.levels import Fields, settled, settled_steps
+from quadlin.solve.lowrank.linear_model import Gram
+from quadlin.solve.lowrank.types import FIXED, Options, Plan, Problem, Record, Status, finished
+from quadlin.solve.pairs.joint import Joint, PairNotes, RunningPairs, joined
+from quadlin.solve.pairs.products import (
+    PairTerms,
+    Parts,
+    ProductMoments,
+    RegressionColumns,
+    less_pairs,
+    product_moments,
+    whole,
 )
-from quadlin.solve.lowrank.types import Options, Plan
-from quadlin.solve.pairs.pair_choice import SMALLEST, Criterion
-from quadlin.solve.pairs.pair_joint import Joint, choose_with_low_rank, joined
-from quadlin.solve.pairs.pair_regression import MOST_FEATURES
-from quadlin.solve.pairs.pair_screen import WORTH_A_LOOK, Screen
-from quadlin.solve.pairs.pair_search import PairSearch
-from quadlin.solve.pairs.pair_sparse import sparse_search
-from quadlin.solve.pairs.pair_sums import ProductMoments, RegressionColumns, look_at
-from quadlin.solve.pairs.pair_terms import PairTerms, less_pairs
+from quadlin.solve.pairs.regression import MOST_FEATURES, UNSEEN, residual_moments, uncorrelated
+from quadlin.solve.pairs.search import WORTH_A_LOOK, PairSearch, Screen, sparse_search
+from quadlin.solve.pairs.stepwise import SMALLEST, Criterion
 
+FEWEST_ROWS = 12  # for which a search makes sense
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)  # of entries that L may have absorbed
 TURNS = 30  # of entries and eigenvectors that are taken apart
 FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below in 19 of 20 cases
 ROUNDS = 3  # of pairs and the low-rank part fitted with them
+SETTLED = 0.2  # the relative difference of penalties that are about the same
 
 
-class Composer:
-    """Fits of pairs, and of a low-rank part to what the pairs leave.
+@dataclass(frozen=True)
+class PairRequest:
+    """Which pairs are requested."""
+
+    most: int | None = None  # a maximum; None is the limit of the search
+    given: tuple[tuple[int, int], ...] | None = None  # exactly these
+    asked: bool = True  # by the user; otherwise a quick check of the rows comes first
+    entry: tuple[int, ...] | None = None  # the step in which each given pair enters; None: in turn
+
+    @classmethod
+    def of(cls, terms: PairTerms, entry: np.ndarray) -> "PairRequest":
+        """Return a request for products that were chosen, with the steps in which they entered."""
+        given = tuple(zip(terms.i.tolist(), terms.j.tolist(), strict=True))
+        return cls(given=given, entry=tuple(entry.tolist()))
+
+    @property
+    def products(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the given products, and the step in which each enters, from 1."""
+        i, j = np.array(self.given or (), dtype=np.int64).reshape(-1, 2).T
+        entry = range(1, len(i) + 1) if self.entry is None else self.entry
+        return i, j, np.array(entry, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class ProductPrior:
+    """The prior of products, and the noise of a row of weight 1."""
+
+    like_low_rank: bool  # whether they have the penalty of L, which was given
+    least: float = 0.0  # the smallest penalty
+    noise: float | None = None  # its variance, if known
+
+    def penalty(self, alpha: Alpha) -> float:
+        """Return the penalty of a product, given those of w and L."""
+        return max(alpha[1] if self.like_low_rank else 0.0, self.least)
+
+    def weighing(self, share: float) -> "ProductPrior":
+        """Return the same for rows whose weights are multiplied."""
+        noise = None if self.noise is None else self.noise * share
+        return replace(self, least=self.least * share, noise=noise)
+
+
+@dataclass(frozen=True)
+class LowRankPart:
+    """The parts that are fitted together with pairs: w and L, with their penalties."""
+
+    model: Model
+    alpha: Alpha
+
+    @classmethod
+    def of(cls, rows: Rows, plan: Plan, units: Units) -> "LowRankPart":
+        """Fit rows, and return the model in the given units."""
+        search, surveyed = None, rows.reduce(survey)
+        if plan.automatic.alpha and surveyed.target.var[0] > 0:
+            of_rows = plan.make_units(surveyed.features, surveyed.target)
+            search = search_of(rows, of_rows, plan, surveyed)
+            search.thorough = False  # the result is only a start for pairs and L together
+        state, chosen = fit_choosing(rows, plan, surveyed=surveyed, search=search)
+        return cls(in_units(finished(state).model, state.units, units), chosen.alpha)
+
+    @property
+    def rank(self) -> int:
+        """Return the rank of L."""
+        return int(self.model.s.shape[0])
+
+    def is_like(self, other: "LowRankPart") -> bool:
+        """Return whether two fits have the same rank and about the same penalties."""
+        return self.rank == other.rank and bool(np.allclose(self.alpha, other.alpha, rtol=SETTLED))
+
+
+@dataclass(frozen=True)
+class Composite:
+    """Pairs and the low-rank part that was fitted with them."""
+
+    joint: Joint
+    alpha: Alpha  # of w and of L
+    value: float  # log evidence
+
+
+@dataclass(frozen=True)
+class PairOutcome:
+    """A fit with pairs, or without if none are worth it."""
+
+    state: FitState
+    options: Options
+    rows: Rows  # with the final weights of the fit
+    searched: PairNotes | None = None  # the notes without pairs; None if there was no search
+    joint: Joint | None = None  # the regression with the pairs
+    share: float = 1.0  # by which that regression multiplies the weights of rows
+
+    @property
+    def notes(self) -> PairNotes | None:
+        """Return what the search tried and its path; None if there was no search."""
+        searched, joint = self.searched, self.joint
+        if searched is None or joint is None:
+            return searched
+        fit, power, candidates = joint.fit, joint.search.power, joint.search.criterion.candidates
+        path = tuple((c.value - fit.path[0].value, 1 - c.loss / power) for c in fit.path)
+        return PairNotes(searched.n_rows, candidates, path, fit.exchangeable, fit.at_limit)
+
+    def for_stream(self, most: float = inf) -> FitState:
+        """Return the state from which a stream can continue.
+
+        With pairs, it has their regression if it has at most `most` parameters; without it, a
+        stream continues with M as a whole.
+        """
+        joint, running = self.joint, None
+        if joint is not None and joint.search.columns.base + len(joint.fit.i) <= most:
+            first, second, third = joint.search.penalty.alpha
+            running = RunningPairs.begun(
+                joint.columns.model,
+                joint.terms,
+                joint.search.units,
+                joint.fit.entry,
+                (first / self.share, second / self.share, third / self.share),
+                self.rows,
+                "squared",
+            )
+        return replace(self.state, notes=self.notes, running=running)
+
+    def law(self, fields: Sequence[np.ndarray]) -> Uncertainty | None:
+        """Return the uncertainty of the fit with pairs; None if its matrix is not enough."""
+        return None if self.joint is None else pair_uncertainty(self.joint, fields, self.share)
+
+
+class PairStage:
+    """The search for pairs in some rows, before a rank is tried and after a fit.
 
     Parameters
     ----------
@@ -52,28 +189,106 @@ class Composer:
         How the rows are fitted.
     request : PairRequest
         Which pairs may be chosen.
-    search : RankSearch
-        The search for alternatives on the same rows; each distinct row counts once on average.
-    prior : ProductPrior
-        The prior of the coefficients of products, for rows that count in this way.
+    rows : Rows
+        The rows; for Huber's loss, with the weights of a fit.
+    surveyed : Survey
+        The survey of these rows.
+    units : Units
+        The units of the models.
+    prior : ProductPrior or None
+        None is the penalty of L, if that was given.
     """
 
     def __init__(
-        self, plan: Plan, request: PairRequest, search: RankSearch, prior: ProductPrior
+        self,
+        plan: Plan,
+        request: PairRequest,
+        rows: Rows,
+        surveyed: Survey,
+        units: Units,
+        prior: ProductPrior | None = None,
     ) -> None:
-        self.plan, self.request, self.search, self.prior = plan, request, search, prior
-        self.rows, self.units, self.weight = search.rows, search.units, search.weight
-        self.d, self.fields, self.chooses = search.d, plan.make_units.fields, plan.automatic
+        self.plan, self.request, self.rows, self.units = plan, request, rows, units
+        self.tally, self.weight = surveyed.tally, surveyed.features.weight
+        self.surveyed, self.chooses, self.d = surveyed, plan.automatic, len(plan.make_units.names)
+        self.fields = plan.make_units.fields
         self.wide = self.d > MOST_FEATURES  # no matrix of all products is kept
-        self.moments: ProductMoments | None = None
+        self.given_prior = prior or ProductPrior(like_low_rank=not plan.automatic.alpha)
+        self.looked = False  # whether pairs were tried with ridge regression
+        self.clean = False  # whether no pair is worth a search after ridge regression
+        self.refused = False  # whether pairs with ridge regression are no better than all products
+        self.first: PairTerms | None = None  # pairs with ridge regression, which leave a low rank
         self.candidates = 0  # products that were tried
         self.start_loss = 0.0  # Σω r² without pairs
-        self.clean = False  # whether no pair is worth a search after ridge regression
-        self.spread = False  # whether the residual of ridge regression has too many pairs
-        self.first: PairTerms | None = None  # pairs with ridge regression, which leave a low rank
-        self.refused = False  # whether pairs with ridge regression are no better than all products
 
-    def composed(self, start: LowRankPart) -> Composite | None:
+    @property
+    def possible(self) -> bool:
+        """Return whether there are pairs to fit, or enough rows to search for them."""
+        enough = self.request.given is not None or self.tally.counting >= FEWEST_ROWS
+        return bool(self.units.target.power) and enough
+
+    @cached_property
+    def search(self) -> RankSearch:
+        """Return the search for a rank, with which pairs are compared.
+
+        In its rows each distinct row counts once on average.
+        """
+        return search_of(self.rows, self.units, self.plan, self.surveyed)
+
+    @property
+    def share(self) -> float:
+        """Return the weight of a row of weight 1 in the search."""
+        return self.search.weight / self.weight
+
+    @cached_property
+    def prior(self) -> ProductPrior:
+        """Return the prior for the rows of the search."""
+        return self.given_prior.weighing(self.share)
+
+    @cached_property
+    def moments(self) -> ProductMoments:
+        """Return the moments of all pairs of features: one pass."""
+        columns = RegressionColumns(self.units, constant_model(self.units, 0), np.arange(self.d))
+        moments: ProductMoments = self.search.rows.reduce(product_moments, columns)
+        return moments
+
+    def alone(self, linear: FitState, options: Options) -> PairOutcome | None:
+        """Return pairs with a linear model if they are the best model, otherwise None.
+
+        Half as many pairs as features have fewer parameters than an L of any rank; blocks of levels
+        may have as many as an L of rank two.
+        """
+        ridge = self._part(linear, options)
+        self.looked, self.clean = True, not self._worth_a_search(ridge)[0]
+        if self.clean:
+            return None
+        joint = self._chosen(ridge, limit=self.d // 2 + 1)
+        choice = joint.fit.choice
+        self.clean = not choice.taken
+        if not (0 < len(choice.taken) <= self.d / 2 and choice.dof <= 2 * self.d):
+            return None
+        self.first = joint.terms
+        best = self._beside(joint.terms, 0)
+        if best is None or best.value <= self._evidence(self.search.rows, ridge):
+            return None
+        self.first = None
+        self.refused = not self._preferred(best)
+        return None if self.refused else self._outcome(best, linear, options)
+
+    def beside(self, state: FitState, options: Options) -> PairOutcome:
+        """Return a fit with pairs, or the fit as it was."""
+        start, best = self._part(state, options), None
+        # The result of an earlier search after ridge regression also holds here.
+        nothing = self.looked and self.clean and not start.rank
+        if self.request.given is not None:
+            best = self._with_given(start, self.request)
+        elif not (nothing or (self.refused and start.rank in (0, self.d))):
+            best = self._searched_wide(start) if self.wide else self._composed(start)
+        if best is not None:
+            return self._outcome(best, state, options)
+        return PairOutcome(state, options, self.rows, self._notes())
+
+    def _composed(self, start: LowRankPart) -> Composite | None:
         """Return pairs with the best low-rank part that was tried; None if none are worth it.
 
         `start` is the fit without pairs. Pairs are searched for in its residual, and those that its
@@ -81,31 +296,32 @@ class Composer:
         and pairs are searched for again, because pairs may have replaced a part of L, or L some
         pairs.
         """
-        if self.request.given is not None:
-            return self._with_given(start)
-        if self.wide:
-            joint = self._chosen(start)
-            self.candidates = joint.search.criterion.candidates
-            self.start_loss = joint.search.base_loss
-            return Composite(joint, start.alpha, 0.0) if joint.terms.pairs else None
         here, exact = self._worth_a_search(start)
-        begin = self._absorbed(start, exact) if self.chooses.rank and start.rank else []
+        begin = list[tuple[PairTerms, int | None]]()
+        if self.chooses.rank and start.rank:
+            begin.append(self._absorbed(start, exact))
         if self.first is not None:
             begin.append((self.first, 0))
         if here and not self._redundant(start):
-            begin.append(self._with_rank(self._chosen(start), start))
+            joint = self._chosen(start)
+            fixed = None if joint.rank else 0
+            begin.append((joint.terms, fixed if self.chooses.rank else start.rank))
         candidates = [c for each in begin if (c := self._beside(*each)) is not None]
-        if exact:  # the smallest of the models without any error
-            dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
-            small = (c for c in candidates if not c.rank and c.joint.fit.choice.dof < dof)
-            return next((c for c in small if self._no_error(c.joint.fit.choice.loss)), None)
         best = max(candidates, key=lambda c: c.value, default=None)
-        if best is None or best.value <= self._evidence(self.rows, start):
+        if best is None or best.value <= self._evidence(self.search.rows, start):
             return None
-        return best if self._agree(best, start) else None
+        return best
+
+    def _searched_wide(self, start: LowRankPart) -> Composite | None:
+        """Return pairs of very many sparse features, fitted with the w of all of them."""
+        joint = self._chosen(start)
+        self.candidates, self.start_loss = joint.search.criterion.candidates, joint.search.base_loss
+        if not joint.terms.pairs:
+            return None
+        return self._with_given(start, PairRequest.of(joint.terms, joint.fit.entry), joint)
 
     def _beside(self, terms: PairTerms, rank: int | None) -> Composite | None:
-        """Return pairs with an L of a rank, or of the best one, that is fitted beside them."""
+        """Return pairs and an L of a rank, or of the best one, that is fitted beside them."""
         if not terms.pairs:
             return None
         for _ in range(ROUNDS):  # pairs may have replaced a part of L, or L some pairs
@@ -116,72 +332,49 @@ class Composer:
             terms = joint.terms
             if terms.pairs in (before, frozenset()):
                 break
-        return self._valued(joint, part) if terms.pairs else None
+        if not terms.pairs:
+            return None
+        rows = less_pairs(self.search.rows, terms, self.units)
+        evidence = self._evidence(rows, replace(part, model=joint.model))
+        return Composite(joint, part.alpha, evidence - joint.cost / 2)
 
-    def alone(self, ridge: LowRankPart) -> Composite | None:
-        """Return pairs with ridge regression if they leave nothing of low rank, otherwise None.
-
-        Half as many pairs as features have fewer parameters than an L of any rank; blocks of levels
-        may have as many as an L of rank two. Sets `clean` if no pair is worth a search.
-        """
-        self.clean = not self._worth_a_search(ridge)[0]
-        if self.clean or self.spread:
-            return None
-        joint = self._chosen(ridge, limit=self.d // 2 + 1)
-        choice = joint.fit.choice
-        self.clean = not choice.taken
-        few = 0 < len(choice.taken) <= self.d / 2 and choice.dof <= 2 * self.d
-        if not few:
-            return None
-        self.first = joint.terms
-        if self._leaves_low_rank(joint):
-            return None
-        best = self._beside(joint.terms, 0)
-        if best is None or best.value <= self._evidence(self.rows, ridge):
-            return None
-        self.first = None
-        self.refused = not (self._in_any_case(best) or self._preferred(best))
-        return None if self.refused else best
-
-    def _leaves_low_rank(self, joint: Joint) -> bool:
-        """Return whether a matrix of rank 1 is worth its parameters beside pairs."""
-        if spectrum_beside(joint.search).sizes.max(initial=0.0) <= CLEAR:
-            return False  # it would explain little more than its parameters cost
-        rest = less_pairs(self.rows, joint.terms, self.units)
-        one = LowRankPart.of(rest, self.plan.of_rank(1), self.units)
-        counts = self.search.n_rows, self.search.weight
-        search = RankSearch(rest, self.units, self.plan.options, *counts, self.plan.seed)
-        return evidence_of(search, one, self.plan.of_rank(0)) > search.ridge().merit + CLEARLY
+    def _with_given(
+        self, start: LowRankPart, request: PairRequest, found: Joint | None = None
+    ) -> Composite:
+        """Return exactly the given pairs, with a rank and penalties that suit them."""
+        part, joint = start, found
+        for attempt in range(ROUNDS):
+            if joint is not None:
+                rank = None if self.chooses.rank else start.rank
+                refitted = self._fitted_part(joint.terms, rank)
+                if attempt > 1 and refitted.is_like(part):
+                    break
+                part = refitted
+            elif self.chooses.rank and start.rank > 0:
+                part = LowRankPart.of(self.search.rows, self.plan.of_rank(0), self.units)
+            search = self._search(part, request)
+            joint = joined(Joint(search, search.tested(*request.products)))
+            alternates = self.wide or (joint.rank and not joint.columns.tangent)
+            if self.chooses == FIXED and not alternates:
+                break
+        assert joint is not None
+        # With the standard errors of the last model.
+        fit = joint.search.tested(*request.products)
+        return Composite(Joint(joint.search, fit), part.alpha, 0.0)
 
     def _preferred(self, best: Composite) -> bool:
         """Return whether pairs beat the alternatives: only ridge regression, if nothing is left."""
-        search = self.search
+        joint, search = best.joint, self.search
+        if self.request.asked or not self.chooses.alpha or self._no_error(joint.fit.choice.loss):
+            return True
+        squares = joint.search.left_out_squares()
+        log_tried = log(max(1, joint.search.criterion.candidates))
         # Ranks of few features cost little, and ranks are not tried with pairs of a sample.
         costly = not search.few_features and search.sample_size(FIRST_RANK) >= search.n_rows
-        if costly and spectrum_beside(best.joint.search).says_nothing:
-            ridge = search.sized(search.ridge())
-            return search.confirmed(best.left_out_squares, ridge, best.log_tried)
-        parameters = self._parameters(best)
-        return search.prefers(best.value, best.left_out_squares, parameters, best.log_tried)
-
-    def _in_any_case(self, best: Composite) -> bool:
-        """Return whether pairs are chosen without a check on left-out rows."""
-        exact = self._no_error(best.joint.fit.choice.loss)
-        return self.request.asked or not self.chooses.alpha or exact
-
-    def _parameters(self, best: Composite) -> int:
-        dof = self.plan.options.dof(self.d, best.rank)
-        return int(dof + best.joint.fit.choice.dof)
-
-    def _agree(self, best: Composite, start: LowRankPart) -> bool:
-        """Return whether left-out rows are predicted no worse than without pairs."""
-        if self._in_any_case(best) or (candidate := self.search.tried.get(start.rank)) is None:
-            return True
-        most = max(self._parameters(best), candidate.parameters)
-        if self.weight >= MANY_ROWS * most or not (candidate.model or start.rank in (0, self.d)):
-            return True
-        candidate = replace(candidate, alpha=start.alpha)
-        return self.search.confirmed(best.left_out_squares, candidate, best.log_tried)
+        if costly and spectrum_beside(joint.search).says_nothing:
+            return search.confirmed(squares, search.sized(search.ridge()), log_tried)
+        parameters = self.plan.options.dof(self.d, joint.rank) + joint.fit.choice.dof
+        return search.prefers(best.value, squares, int(parameters), log_tried)
 
     def _worth_a_search(self, start: LowRankPart) -> tuple[bool, bool]:
         """Return whether to search in the residual of a fit, and whether it has none: one pass.
@@ -189,102 +382,141 @@ class Composer:
         Unless the user asks for pairs, most tables without interactions are not read again.
         """
         columns = RegressionColumns(self.units, start.model, np.arange(self.d))
-        look = look_at(self.rows, columns, self.moments)
-        self.moments, self.start_loss = look.features, look.loss
-        screen = Screen(look.features, to_numpy(self.units.free), self.fields, None)
-        self.candidates = screen.candidates
-        weight = look.features.weight
+        look, weight = self.search.rows.reduce(residual_moments, columns), self.moments.weight
+        screen = Screen(self.moments, to_numpy(self.units.free), self.fields, None)
+        self.start_loss, self.candidates = look.loss, screen.candidates
         power = max(weight * self.units.target.power, 1e-300)
         criterion = Criterion(weight, screen.candidates, power, self.prior.noise)
         exact = self._no_error(look.loss)
         if exact or not screen.candidates:
             return False, exact
         share = WORTH_A_LOOK if self.request.asked else FIRST_LOOK
-        if not start.rank and self.chooses.rank:
-            spectrum = self.search.spectrum
-            largest = screen.largest(look, criterion)
-            self.spread = spectrum is not None and spectrum.is_spread(largest)
         return bool(screen.shortlist(look, criterion, 0, share)), exact
 
-    def _absorbed(self, start: LowRankPart, exact: bool) -> list[tuple[PairTerms, int | None]]:
+    def _absorbed(self, start: LowRankPart, exact: bool) -> tuple[PairTerms, int | None]:
         """Return the pairs that the L of a fit seems to have absorbed, and the rank to fit."""
-        if self.moments is None:
-            return []
         noise = (SMALLEST if exact else 1.0) * self.start_loss / self.moments.weight
         dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
         C = to_numpy(self.moments.second) / self.moments.weight
-        terms, rank = split_entries(start.model, C, noise * dof / self.weight)
-        return [(terms, None if rank else 0)]
+        terms, rank = split_entries(start.model, C, noise * dof / self.search.weight)
+        return terms, None if rank else 0
 
     def _no_error(self, loss: float) -> bool:
-        return loss <= SMALLEST * self.weight * self.units.target.power
+        return loss <= SMALLEST * self.search.weight * self.units.target.power
 
-    def _with_rank(self, joint: Joint, start: LowRankPart) -> tuple[PairTerms, int | None]:
-        """Return pairs and the rank to fit to what they leave; None means the best rank."""
-        if not self.chooses.rank:
-            return joint.terms, start.rank
-        has_rank = joint.search.columns.model.U.shape[1] > 0
-        low_rank = has_rank or self._leaves_low_rank(joint)
-        return joint.terms, None if low_rank else 0
-
-    def _search(self, part: LowRankPart) -> PairSearch:
-        alpha, given = (*part.alpha, self.prior.penalty(part.alpha)), self.request.given
+    def _search(self, part: LowRankPart, request: PairRequest) -> PairSearch:
+        alpha, noise = (*part.alpha, self.prior.penalty(part.alpha)), self.prior.noise
         settings: dict[str, Any] = {"model": part.model, "alpha": alpha, "fields": self.fields}
-        args, noise = (self.rows, self.units), self.prior.noise
-        if self.wide and given is None:
-            return sparse_search(*args, **settings, noise=noise)
-        features = np.unique(np.array(given)) if self.wide else None
-        return PairSearch(*args, **settings, noise=noise, features=features, moments=self.moments)
+        settings["noise"], args = noise, (self.search.rows, self.units)
+        if not self.wide:
+            return PairSearch(*args, **settings, moments=self.moments)
+        if request.given is None:
+            return sparse_search(*args, **settings)
+        return PairSearch(*args, **settings, features=np.unique(np.array(request.given)))
 
     def _fitted_part(self, terms: PairTerms, rank: int | None) -> LowRankPart:
         """Fit a low-rank part to what pairs leave, of a given rank or of the best one."""
         plan = self.plan if rank is None else self.plan.of_rank(rank)
-        return LowRankPart.of(less_pairs(self.rows, terms, self.units), plan, self.units)
-
-    def _options(self, part: LowRankPart) -> Options:
-        return replace(self.plan.options, rank=part.rank, alpha=part.alpha)
+        return LowRankPart.of(less_pairs(self.search.rows, terms, self.units), plan, self.units)
 
     def _chosen(self, part: LowRankPart, limit: int | None = None) -> Joint:
         """Choose pairs for a fit, at most as many as requested and as the limit allows."""
         most = min((m for m in (self.request.most, limit) if m is not None), default=None)
-        return choose_with_low_rank(self._search(part), self._options(part), self.plan.seed, most)
+        search = self._search(part, self.request)
+        joint = Joint(search, search.run(most))
+        return joined(joint) if joint.terms.pairs else joint
 
     def _redundant(self, part: LowRankPart) -> bool:
         """Return whether L has full rank already, and the user did not ask for pairs."""
         return part.rank == self.d and not self.request.asked
 
-    def _valued(self, joint: Joint, part: LowRankPart) -> Composite:
-        """Return pairs with their value: the evidence of what they leave, less their cost."""
-        rows = less_pairs(self.rows, joint.terms, self.units)
-        evidence = self._evidence(rows, replace(part, model=joint.model))
-        return Composite(joint, part.alpha, evidence - joint.cost / 2)
-
     def _evidence(self, rows: Rows, part: LowRankPart) -> float:
         """Return the log evidence of the rank that is fitted to these rows."""
         search = self.search
-        if rows is not self.rows:
+        if rows is not search.rows:
             counts = search.n_rows, search.weight
             search = RankSearch(rows, self.units, self.plan.options, *counts, self.plan.seed)
         return evidence_of(search, part, self.plan.of_rank(0))
 
-    def _with_given(self, start: LowRankPart) -> Composite:
-        """Return exactly the given pairs, with a rank and penalties that suit them."""
-        products, part = self.request.products, start
-        for attempt in range(ROUNDS):
-            first = part
-            if self.chooses.rank and not attempt and start.rank > 0:
-                first = LowRankPart.of(self.rows, self.plan.of_rank(0), self.units)
-            search = self._search(first)
-            tested = Joint(search, search.tested(*products))
-            joint = joined(tested, self._options(part), self.plan.seed)
-            if not (self.chooses.rank or self.chooses.alpha) or attempt == ROUNDS - 1:
-                break
-            refitted = self._fitted_part(joint.terms, None if self.chooses.rank else start.rank)
-            if attempt and refitted.is_like(part):
-                break
-            part = refitted
-        fit = joint.search.tested(*products)  # with the standard errors of the last model
-        return Composite(Joint(joint.search, fit), part.alpha, 0.0)
+    def _notes(self) -> PairNotes:
+        r2 = 1 - self.start_loss / (self.search.weight * self.units.target.power)
+        return PairNotes(self.tally.counting, self.candidates, ((0.0, r2),))
+
+    def _part(self, state: FitState, options: Options) -> LowRankPart:
+        first, second = options.alpha
+        return LowRankPart(state.model, (first * self.share, second * self.share))
+
+    def _outcome(self, composite: Composite, state: FitState, options: Options) -> PairOutcome:
+        """Return the state with L + S for M."""
+        joint = composite.joint
+        model = settled(whole(joint.model, joint.terms), self.units, self.fields)
+        low_rank = settled(joint.model, self.units, self.fields)
+        loss = joint.still[0] / joint.search.weight * self.units.target.scale**2
+        # A closer fit with more parameters was rejected, so it does not belong to this history.
+        history = [record for record in state.history if record.loss >= loss]
+        last = Record(history[-1].step + 1 if history else 0, self.rows.walks, loss)
+        state = replace(
+            state,
+            model=model,
+            history=(*history, last),
+            status=Status.converged,
+            parts=Parts(low_rank.U, low_rank.s, joint.terms),
+        )
+        alpha = (composite.alpha[0] / self.share, composite.alpha[1] / self.share)
+        options = replace(options, rank=int(model.s.shape[0]), alpha=alpha)
+        return PairOutcome(state, options, self.rows, self._notes(), joint, self.share)
+
+
+def first_stage(
+    plan: Plan, request: PairRequest, rows: Rows, surveyed: Survey, search: bool = True
+) -> tuple[PairStage, PairOutcome | None]:
+    """Search for pairs with a linear model before any rank is tried, unless `search` is false."""
+    units = plan.make_units(surveyed.features, surveyed.target)
+    stage = PairStage(plan, request, rows, surveyed, units)
+    searches = search and plan.automatic.rank and request.given is None
+    if not (searches and stage.possible and not stage.wide):
+        return stage, None
+    ridge = plan.of_rank(0)
+    linear, options = fit_choosing(rows, ridge, surveyed=surveyed, search=stage.search)
+    if linear.status is Status.interrupted:
+        return stage, PairOutcome(linear, options, rows)
+    try:
+        return stage, stage.alone(linear, options)
+    except KeyboardInterrupt:
+        return stage, PairOutcome(replace(linear, status=Status.interrupted), options, rows)
+
+
+def ended(state: FitState) -> bool:
+    """Return whether a fit ended early, so that no search follows."""
+    return state.status in (Status.interrupted, Status.stopped, Status.diverged)
+
+
+def refuse_uninformative(
+    request: PairRequest, state: FitState, maker: UnitsMaker, constant: bool = True
+) -> None:
+    """Refuse given pairs whose products add nothing to the linear part.
+
+    Pairs of constant features are refused as well, unless these may vary in later rows.
+    """
+    names, free, scale = maker.names, state.units.free, state.units.scale
+    field = {int(j): number for number, members in enumerate(maker.fields) for j in members}
+    for i, j in request.given or ():
+        fixed = [n for n in (i, j) if not float(scale[n])]
+        if fixed and constant:
+            raise ValueError(
+                f"The feature {names[fixed[0]]!r} of a pair is constant, so the product adds "
+                "nothing to the linear part. Leave the pair out."
+            )
+        if i == j and not float(free[i]):
+            raise ValueError(
+                f"The square of {names[i]!r} is not modelled, because the feature takes two values "
+                "or `squares` leaves it out. Leave the pair out."
+            )
+        if i != j and i in field and field[i] == field.get(j):
+            raise ValueError(
+                f"The product of {names[i]!r} and {names[j]!r} is always zero, because they are "
+                "levels of the same field. Leave the pair out."
+            )
 
 
 def split_entries(model: Model, C: np.ndarray, most_lost: float) -> tuple[PairTerms, int]:
@@ -320,3 +552,93 @@ def split_entries(model: Model, C: np.ndarray, most_lost: float) -> tuple[PairTe
             return PairTerms(i, j, np.where(i == j, 1.0, 2.0) * S[i, j]), rank
     nothing = np.zeros(0, np.int64)
     return PairTerms(nothing, nothing, np.zeros(0)), k
+
+
+def evidence_of(search: RankSearch, part: LowRankPart, ridge: Plan) -> float:
+    """Return the log evidence of a rank, fitted to the rows of a search.
+
+    With more parameters than fit in a matrix, it is that of ridge regression plus the log Bayes
+    factor of what the rank explains in addition; `ridge` is the plan of ridge regression.
+    """
+    rows, units, options, d, k = search.rows, search.units, search.options, search.d, part.rank
+    if not k:
+        return search.ridge().evidence
+    dof, weight = options.dof(d, k), search.weight
+    if dof > EXACT_COLUMNS and k < d:
+        problem = Problem(rows, units, options, np.random.default_rng(search.seed))
+        models = (LowRankPart.of(rows, ridge, units).model, part.model)
+        before, after = (problem.sums(model, squares=False).loss for model in models)
+        gain = evidence_of_rank(before, after, weight - d - 1, dof - d - 1)
+        return search.ridge().evidence + gain
+    if k == d:
+        candidate = search.candidate(k)
+    else:
+        gram = Gram.of(rows, Design.at(part.model.U, units, options))
+        begin = np.log(np.maximum(part.alpha, 1e-9 * weight) / gram.weight).tolist()
+        starts = [begin, [begin[0], log(BEGIN)], [begin[0], log(BEGIN / 50)]]
+        candidate = search.noted(k, maximised(gram, starts), part.model, gram)
+    assert candidate is not None
+    return candidate.merit
+
+
+def evidence_of_rank(before: float, after: float, rows: float, dof: float) -> float:
+    r"""Return the log Bayes factor of `dof` parameters, with their most likely prior variance.
+
+    .. math:: \max_g\; \tfrac{N - q}{2} \log(1 + g)
+              - \tfrac{N}{2} \log(1 + g \tfrac{\mathrm{RSS}_1}{\mathrm{RSS}_0})
+
+    It grows as ½(N log(RSS₀/RSS₁) − q(1 + log F)), where F is the gain per parameter in units of
+    the noise.
+    """
+    if dof >= rows - 1 or before <= 0:
+        return 0.0
+    ratio = min(max(after / before, SMALLEST), 1.0)
+    F = (1 - ratio) / dof / (ratio / (rows - dof))
+    g = max(F - 1, 0.0)
+    return ((rows - dof) * log(1 + g) - rows * log(1 + g * ratio)) / 2
+
+
+def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty | None:
+    r"""Return :math:`N(0, \sigma^2 H^{-1})`, with H the Gram matrix of the regression: one pass.
+
+    A product z_i·z_j is the step E Hᵀ + H Eᵀ with e_i in E and e_j/2 in H. The weights of the rows
+    were multiplied by `share` for the search. None if some parameters are not in the regression.
+    """
+    search, fit = joint.search, joint.fit
+    columns, units, before = fit.solution.columns, search.units, search.rows.walks
+    (d, k), q = columns.model.U.shape, len(columns.features)
+    if q < d or (k and not columns.tangent):
+        return None
+    gram, ridge = search.normal(fit.i, fit.j)
+    error = np.append(-joint.still[1], 1.0)
+    loss = max(float(error @ gram @ error), 0.0) / share  # rounding may make it negative
+    W = _inverse_root((gram + ridge)[:-1, :-1] / share)
+    dof = float(np.sum(W * (gram[:-1, :-1] @ W))) / share
+    freedom = search.weight / share - dof
+    noise = sqrt(loss / freedom) if freedom >= 1 else nan
+    if leaves_mean(search.penalty.alpha[:2], search.weight):
+        # There may be a slope nevertheless: a priori, it is as large as the noise.
+        at = np.arange(1, 1 + d)
+        ridge[at, at] = d * share * search.penalty.scale
+        W = _inverse_root((gram + ridge)[:-1, :-1] / share)
+    first = np.unique(fit.i)
+    U, free = (to_numpy(a).astype(float) for a in (columns.model.U, units.free))
+    E = np.concatenate([U, (np.arange(d)[:, None] == first).astype(float)], axis=1)
+    steps = np.zeros((d, W.shape[1], E.shape[1]))
+    tangent = W[1 + d : columns.base].reshape(k, d, W.shape[1])
+    steps[:, :, :k] = tangent.transpose(1, 2, 0)
+    for m, (i, j) in enumerate(zip(fit.i, fit.j, strict=True)):
+        steps[j, :, k + int(np.searchsorted(first, i))] += W[columns.base + m] / 2
+    diagonal = 2 * np.sum(E[:, None, :] * steps, axis=2)
+    xp, like = namespace(units.scale), {"dtype": units.scale.dtype, "device": units.scale.device}
+    parts = (E, steps, W[1 : 1 + d], W[0] + free @ diagonal)
+    law = settled_steps(Steps(*(xp.asarray(v, **like) for v in parts)), units, fields)
+    passes = search.rows.walks - before
+    return Uncertainty(units, ErrorSteps.of(law), noise, noise, dof, freedom, True, True, passes)
+
+
+def _inverse_root(H: np.ndarray) -> np.ndarray:
+    """Return W with W Wᵀ = H⁻¹, without directions that rows and ridge do not determine."""
+    power = np.diag(H)  # 0 for a constant feature
+    size = np.sqrt(np.where(power > 0, power, 1.0))
+    return uncorrelated(H / np.outer(size, size), UNSEEN) / size[:, None]

@@ -18,15 +18,16 @@ from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.choose.column_choice import without_squares
 from quadlin.solve.choose.rank_search import RankSearch, leaves_mean
 from quadlin.solve.choose.rarity import with_rarity
-from quadlin.solve.composite.pair_composite import PairRequest, ProductPrior
-from quadlin.solve.composite.pair_labels import LabelPairs
-from quadlin.solve.composite.pair_stage import (
+from quadlin.solve.composite.composer import (
     PairOutcome,
+    PairRequest,
     PairStage,
+    ProductPrior,
     ended,
     first_stage,
     refuse_uninformative,
 )
+from quadlin.solve.composite.label_pairs import LabelPairs
 from quadlin.solve.fits.fit_state import FitState, fit_table, with_row_count
 from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.fits.status_advice import warn_if_unknown

@@ -31,9 +31,8 @@ from quadlin.solve.choose.candidates import BEGIN, WORTH
 from quadlin.solve.choose.choice import fits
 from quadlin.solve.choose.penalties import maximised
 from quadlin.solve.choose.penalty_posterior import Lattice
-from quadlin.solve.composite.pair_composite import PairRequest
-from quadlin.solve.composite.pair_labels import stage_about
-from quadlin.solve.composite.pair_log_odds import SHORTEST, LogOdds, Objective, moved
+from quadlin.solve.composite.composer import PairRequest
+from quadlin.solve.composite.label_pairs import SHORTEST, LogOdds, Objective, moved, stage_about
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.class_probabilities import COUPLINGS, log_probabilities
 from quadlin.solve.labels.class_table import ClassTable
@@ -54,7 +53,7 @@ from quadlin.solve.lowrank.linear_model import Gram, linear_model
 from quadlin.solve.lowrank.polish import polish
 from quadlin.solve.lowrank.types import FIXED, Options, Plan, Problem, finished
 from quadlin.solve.lowrank.whitening import whitener
-from quadlin.solve.pairs.pair_terms import PairTerms, Parts
+from quadlin.solve.pairs.products import PairTerms, Parts
 
 CYCLES, TOL = 40, 1e-5  # turns of all classes; the relative fall of the objective that ends them
 SMALL = 1e8  # multiplications of a step that is solved outright

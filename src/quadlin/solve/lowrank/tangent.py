@@ -272,14 +272,29 @@ def orthonormalised(model: Model) -> Model:
 
 
 def averaged_step(
-    model: Model, sums: Sums, size: float, units: Units, options: Options, white: Whitener
+    model: Model,
+    sums: Sums,
+    size: float,
+    units: Units,
+    options: Options,
+    white: Whitener,
+    weight: float,
+    walks: bool = False,
 ) -> Model:
-    """Take a share of the Newton step from sums at U, with the covariance behind `white`."""
+    """Take a share of the Newton step from sums at U, with the covariance behind `white`.
+
+    The penalties are those of rows of this weight. A running mean is the optimum of the rows
+    before, so that only these sums have a gradient; the penalty is part of the curvature. In a
+    walk, whose steps do not add up to an optimum, its gradient is part of each step as well.
+    """
     coordinates = Coordinates(units, options, white)
     c, v, U, s = coordinates.of(model)
     E = white.apply(U)
     sums = replace(sums, action=sums.action @ (model.U.T @ E))
-    t = coordinates.preconditioned(U, coordinates.gradient(sums, U, E))
+    ridge = None
+    if walks:
+        ridge = coordinates.ridge_gradient(replace(model, U=E, s=s), weight)
+    t = coordinates.preconditioned(U, coordinates.gradient(sums, U, E, ridge), weight)
     U, s = truncated(U, s, -size * t.G[:, 0, :], s.shape[0], options.psd)
     moved = coordinates.model(c - size * float(t.c[0]), v - size * t.v[:, 0], U, s)
     return orthonormalised(moved)

@@ -199,10 +199,30 @@ def sharpened(white: Full) -> Full:
     """
     xp = namespace(white.values)
     mean = float(xp.mean(white.values))
-    floor = max(SHARP, 64 * float(xp.finfo(white.values.dtype).eps)) * mean
     exact = white.size * white.size - SHRINKAGE * mean
-    sharp = xp.sqrt(xp.where(white.values > floor, exact, white.size * white.size))
+    sharp = xp.where(white.values > _floor(white.values), exact, white.size * white.size)
+    sharp = xp.sqrt(sharp)
     return replace(white, size=sharp)
+
+
+def with_ridge(white: Whitener, ridge: float) -> Whitener:
+    """Return the whitener of the same rows, sharp, with another ridge.
+
+    That of a low-rank part keeps its ridge, with which its directions were estimated.
+    """
+    if isinstance(white, Identity):
+        return Identity((1 + ridge) ** -0.5)
+    if isinstance(white, LowRank):
+        return white
+    xp, least = namespace(white.values), white.values > _floor(white.values)
+    rest = SHRINKAGE * float(xp.mean(white.values)) or 1.0
+    return replace(white, size=xp.sqrt(white.values + xp.where(least, 0.0, rest) + ridge))
+
+
+def _floor(values: Array) -> float:
+    """Return the eigenvalue below which rows do not vary, up to rounding."""
+    xp = namespace(values)
+    return max(SHARP, 64 * float(xp.finfo(values.dtype).eps)) * float(xp.mean(values))
 
 
 def estimate_low_rank(rows: Rows, units: Units, ridge: float, rng: np.random.Generator) -> LowRank:

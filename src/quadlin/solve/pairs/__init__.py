@@ -2,8 +2,7 @@
 
 Imports `lowrank`.
 Gives `fits` the products that belong to a model, `composite` and `quadlin.explain` the search.
-Begin with `pair_search.py`: it screens products (`pair_screen.py`), chooses among them
-(`pair_choice.py`) in a regression with all other parts (`pair_regression.py`), and returns a
-`pair_fit.py`. `pair_joint.py` fits products and L together, and `pair_running.py` continues with
-new rows.
+Begin with `search.py`: it screens products, chooses among them (`stepwise.py`) in a regression with
+all other parts (`regression.py`), and leaves out those that rest on a few rows. `joint.py` moves L
+together with the products, and continues with new rows. `products.py` has their sums over rows.
 """

@@ -1,4 +1,4 @@
-r"""Sums over rows about products z_i·z_j, by pure functions of a chunk."""
+r"""Products z_i·z_j of a few pairs: as part of a model, and as columns of a regression."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.arrays import Array, lead, namespace, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, summed
@@ -14,10 +14,105 @@ from quadlin.core.losses import FLATTEST, curvature, value_and_slope
 from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
+from quadlin.solve.lowrank.levels import Fields, measured_from_mean
+from quadlin.solve.lowrank.levels import whole as complete_fields
 
 T = TypeVar("T")
 PIECE_ENTRIES = 1 << 21  # of dense columns at a time
 NONE = np.zeros(0, np.int64)  # products
+
+
+@dataclass(frozen=True)
+class PairTerms:
+    r"""A few products :math:`\sum_m a_m z_{i_m} z_{j_m}`: the sparse part S of L + S."""
+
+    i: np.ndarray  # (m,), i ≤ j
+    j: np.ndarray  # (m,)
+    coef: np.ndarray  # (m,), a: twice the entry of S, or once on its diagonal
+
+    @property
+    def pairs(self) -> frozenset[tuple[int, int]]:
+        """Return the pairs, in no order."""
+        return frozenset(zip(self.i.tolist(), self.j.tolist(), strict=True))
+
+    def of(self, block: Block) -> np.ndarray:
+        """Return the sum for the rows of a block."""
+        left, right = (block.units.standardised(block.X, at) for at in (self.i, self.j))
+        values: np.ndarray = to_numpy(left * right) @ self.coef
+        return values
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of the M of a fitted model, in its units."""
+
+    U: Array  # (d, k), of L
+    s: Array  # (k,), of L
+    terms: PairTerms
+
+    def low_rank(self, model: Model) -> Model:
+        """Return the model with L instead of M."""
+        return replace(model, U=self.U, s=self.s)
+
+
+def whole(model: Model, terms: PairTerms) -> Model:
+    r"""Return the model with L + S instead of L, of rank at most k + 2 per pair.
+
+    On the span of U and the features of the pairs, M is a small matrix. The squares of S are part
+    of c, the mean of f.
+    """
+    i, j, a = terms.i, terms.j, terms.coef
+    if not len(i):
+        return model
+    d = model.U.shape[0]
+    U, s = (to_numpy(v).astype(np.float64) for v in (model.U, model.s))
+    features = np.unique(np.concatenate([i, j]))
+    at_features = (np.arange(d)[:, None] == features).astype(np.float64)
+    basis = np.linalg.qr(np.concatenate([at_features, U], axis=1))[0]
+    first, second, B = basis[i], basis[j], basis.T @ U
+    half = (first.T * (a / 2)) @ second
+    values, vectors = lead((B * s) @ B.T + half + half.T, basis.shape[1])
+    most = min(U.shape[1] + 2 * len(i), d)
+    kept = np.abs(values) > 1e-12 * np.max(np.abs(values), initial=0.0)
+    kept &= np.arange(len(values)) < most
+    c = model.c + float(a[i == j].sum())
+    return with_arrays(model, c, U=(basis @ vectors)[:, kept], s=values[kept])
+
+
+def level_contrast(i: np.ndarray, j: np.ndarray, units: Units, fields: Fields) -> np.ndarray | None:
+    """Return the matrix that measures coefficients of products from the means of their fields.
+
+    None if no product has a level of a field in which every row has a level.
+    """
+    features = np.unique(np.concatenate([i, j]))
+    full = complete_fields(units, fields)
+    if not full or not np.isin(features, np.concatenate(full)).any():
+        return None
+    at = namespace(units.scale).asarray(np.eye(units.scale.shape[0])[:, features])
+    P = to_numpy(measured_from_mean(at, units, full))[features]
+    a, b = np.searchsorted(features, [i, j])
+    entries = (P[np.ix_(a, a)] * P[np.ix_(b, b)] + P[np.ix_(a, b)] * P[np.ix_(b, a)]) / 2
+    return np.asarray(np.where(i == j, 1.0, 2.0)[:, None] * entries)
+
+
+def with_arrays(model: Model, c: float, **arrays: np.ndarray) -> Model:
+    """Return the model with another constant and other arrays, of its dtype and on its device."""
+    xp, like = namespace(model.U), {"dtype": model.U.dtype, "device": model.U.device}
+    return replace(model, c=c, **{name: xp.asarray(a, **like) for name, a in arrays.items()})
+
+
+def less_pairs(rows: Rows, terms: PairTerms, units: Units) -> Rows:
+    """Return the rows with targets less the contribution of the pairs: one pass."""
+    y = np.concatenate(rows.collect(_less, terms, units))
+    like = namespace(units.scale)
+    ones = like.ones(len(y), dtype=like.float64, device=units.scale.device)
+    return rows.reweighted(ones, like.asarray(y, device=units.scale.device))
+
+
+def _less(chunk: Chunk, terms: PairTerms, units: Units) -> np.ndarray:
+    part = terms.of(Block(chunk.X, units))
+    y: np.ndarray = to_numpy(chunk.y) - units.target.scale * part
+    return y
 
 
 @dataclass(frozen=True)
@@ -114,93 +209,44 @@ class ProductMoments(Additive):
 
 
 @dataclass(frozen=True)
-class FirstLook(Additive):
-    """Moments of the residual of a fitted model with every product."""
-
-    features: ProductMoments
-    loss: float  # Σω r²
-    moments: Array  # (d, d), Σω r z_i z_j
-
-
-@dataclass(frozen=True)
-class ResidualMoments(Additive):
-    """The same without the moments of the features."""
-
-    loss: float  # Σω r²
-    moments: Array  # (d, d), Σω r z_i z_j
-
-
-@dataclass(frozen=True)
 class JointGram(Additive):
-    """Σω φ φᵀ of the columns φ and the response: its last rows, those of products and response."""
+    """The least squares that approximate a loss near f + Aβ, to second order.
 
-    gram: Array  # (base + m + 1, m + 1)
+    They have weights ωh and responses −l′/2h + Aβ; for squared errors they are exact.
+    """
 
-
-@dataclass(frozen=True)
-class LabelGram(Additive):
-    """The same for labels: the least squares that approximate the deviance near some log-odds."""
-
-    gram: Array  # (base + m + 1, base + m + 1), with weights ωh and response (y − p)/h + Aβ
-    loss: float  # Σω · deviance at the log-odds
+    gram: Array  # (p + 1, p + 1), of the columns and the response, or its last columns
+    loss: float  # Σω · loss at f + Aβ
 
 
 def product_moments(chunk: Chunk, columns: RegressionColumns) -> ProductMoments:
-    """Sum over one chunk."""
-    return total(_product_moments(piece) for piece in columns.pieces(chunk))
+    """Sum over one chunk: three products of d×n and n×d matrices."""
 
-
-def _product_moments(piece: DenseRows) -> ProductMoments:
-    Z, weighted, squares = piece.Z, piece.omega[:, None] * piece.Z, piece.Z * piece.Z
-    weight = float(namespace(Z).sum(piece.omega))
-    return ProductMoments(weight, weighted.T @ Z, squares.T @ weighted, squares.T @ (Z * weighted))
-
-
-def first_look(chunk: Chunk, columns: RegressionColumns) -> FirstLook:
-    """Sum over one chunk: four products of d×n and n×d matrices."""
-    return total(
-        FirstLook(_product_moments(piece), *piece.moments(piece.residual()))
-        for piece in columns.pieces(chunk)
-    )
-
-
-def another_look(
-    chunk: Chunk, columns: RegressionColumns, beta: Array | None = None
-) -> ResidualMoments:
-    """Sum the part of a first look that depends on the model: one of the four products."""
-    pieces = columns.pieces(chunk)
-    return total(ResidualMoments(*piece.moments(piece.residual(beta))) for piece in pieces)
-
-
-def look_at(rows: Rows, columns: RegressionColumns, features: ProductMoments | None) -> FirstLook:
-    """Return the moments of a residual: one pass, a short one if those of features are given."""
-    if features is None:
-        look: FirstLook = rows.reduce(first_look, columns)
-        return look
-    second = rows.reduce(another_look, columns)
-    return FirstLook(features, second.loss, second.moments)
-
-
-def joint_gram(chunk: Chunk, columns: RegressionColumns, base: bool) -> JointGram:
-    """Sum over one chunk; with `base` all columns of the matrix, not only those of products."""
-
-    def of(piece: DenseRows) -> JointGram:
-        A = namespace(piece.A).concat([piece.A, piece.residual()[:, None]], axis=1)
-        return JointGram(A.T @ (piece.omega[:, None] * A[:, 0 if base else columns.base :]))
+    def of(piece: DenseRows) -> ProductMoments:
+        Z, weighted, squares = piece.Z, piece.omega[:, None] * piece.Z, piece.Z * piece.Z
+        sums = (weighted.T @ Z, squares.T @ weighted, squares.T @ (Z * weighted))
+        return ProductMoments(float(namespace(Z).sum(piece.omega)), *sums)
 
     return total(of(piece) for piece in columns.pieces(chunk))
 
 
-def label_gram(chunk: Chunk, columns: RegressionColumns, beta: Array) -> LabelGram:
-    """Sum over one chunk of labels 0 and 1, around the log-odds with coefficients β."""
+def joint_gram(
+    chunk: Chunk,
+    columns: RegressionColumns,
+    start: int = 0,
+    loss: str = "squared",
+    beta: Array | None = None,
+) -> JointGram:
+    """Sum over one chunk; only the columns of the matrix from `start` on. None is β = 0."""
 
-    def of(piece: DenseRows) -> LabelGram:
-        A, f, omega, xp = piece.A, piece.f, piece.omega, namespace(piece.A)
-        along = A @ xp.asarray(beta, device=A.device)
-        deviance, slope = value_and_slope("logistic", f + along, piece.y)
-        h = xp.clip(curvature(f + along), min=FLATTEST)
+    def of(piece: DenseRows) -> JointGram:
+        A, xp = piece.A, namespace(piece.A)
+        along = 0 * piece.f if beta is None else A @ xp.asarray(beta, device=A.device)
+        value, slope = value_and_slope(loss, piece.f + along, piece.y)
+        h = xp.clip(curvature(piece.f + along, loss), min=FLATTEST)
         A = xp.concat([A, (along - slope / h)[:, None]], axis=1)
-        return LabelGram(A.T @ ((omega * h)[:, None] * A), float(xp.sum(omega * deviance)))
+        gram = A.T @ ((piece.omega * h)[:, None] * A[:, start:])
+        return JointGram(gram, float(xp.sum(piece.omega * value)))
 
     return total(of(piece) for piece in columns.pieces(chunk))
 

@@ -1,6 +1,8 @@
-"""The regression of features, a low-rank part that moves, and products.
+r"""The regression of features, a low-rank part that moves, and products, with robust errors.
 
-The columns that are always fitted are projected out of products and response.
+The columns that are always fitted are projected out of products and response. The leverage of a row
+is that without products, which is the same for all of them, plus what the products add: tᵀSt, where
+t is the row of the products less their projections, and S the inverse of their Gram matrix.
 """
 
 from copy import copy
@@ -8,42 +10,31 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh
+from scipy.linalg import LinAlgError, cho_solve, cholesky
+from scipy.special import stdtr
 
-from quadlin.core.arrays import to_numpy
+from quadlin.core.arrays import Array, namespace, to_numpy
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import Additive
 from quadlin.core.model import Model, constant_model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.pairs.pair_sums import (
+from quadlin.solve.pairs.products import (
+    DenseRows,
     ProductMoments,
     RegressionColumns,
     base_leverages,
     joint_gram,
     product_moments,
+    total,
 )
 
 MOST_FEATURES = 3000  # three d×d matrices are kept
 MOST_TANGENT = 1500  # columns of L's tangent space that are projected out
 JITTER = 1e-11  # of a column's power: columns that others explain are practically left out
 NEW = 1e-6  # of the largest variance: the least that a direction must have
+LEAST_FREEDOM = 0.1  # rows behind a standard error, less one
 UNSEEN = 1e-10  # of the largest eigenvalue: directions in which the rows do not vary
-
-
-@dataclass(frozen=True)
-class Coefficients:
-    """The coefficients of a regression with some products, and the inverse of its Gram matrix.
-
-    The inverse is that of the base, which is the same for all products, plus [−P, I]ᵀ S [−P, I].
-    """
-
-    beta: np.ndarray  # of all columns, base first
-    onto: np.ndarray  # (base, m), P: the projection of the products onto the base
-    inverse: np.ndarray  # (m, m), S: of the products with the base projected out
-
-    @property
-    def apart(self) -> np.ndarray:
-        """Return [−P, I]ᵀ, (base + m, m): the products less their projections."""
-        return np.concatenate([-self.onto, np.eye(len(self.inverse))])
 
 
 @dataclass(frozen=True)
@@ -54,13 +45,14 @@ class Projected:
     onto: np.ndarray  # (base, m + 1), the coefficients of the projection
     inverse: np.ndarray  # (base, base), on the space that its columns span
 
-    def solved(self, index: np.ndarray) -> "Coefficients":
-        """Return the regression with these products."""
+    def solved(self, columns: RegressionColumns, index: np.ndarray) -> "Solution":
+        """Return the regression with these products, which are those of the columns."""
         size = np.sqrt(np.maximum(np.diag(self.rest)[index], 1e-300))
         S = self.rest[np.ix_(index, index)] / np.outer(size, size)
         S = np.linalg.pinv(S, rcond=1e-9, hermitian=True) / np.outer(size, size)
         gamma, P = S @ self.rest[index, -1], self.onto[:, index]
-        return Coefficients(np.concatenate([self.onto[:, -1] - P @ gamma, gamma]), P, S)
+        beta = np.concatenate([self.onto[:, -1] - P @ gamma, gamma])
+        return Solution(columns, beta, P, S)
 
 
 def inverse_of(gram: np.ndarray) -> np.ndarray:
@@ -76,9 +68,7 @@ def inverse_of(gram: np.ndarray) -> np.ndarray:
             return np.asarray((inverse + inverse.T) / 2)
     except LinAlgError:
         pass
-    values, V = eigh(gram)
-    determined = values > UNSEEN * values.max(initial=0.0)
-    W = V[:, determined] / np.sqrt(values[determined])
+    W = uncorrelated(gram, UNSEEN)
     return np.asarray(W @ W.T)
 
 
@@ -204,7 +194,7 @@ class PairRegression:
         self.moments = moments
         self.weight = moments.weight
         self.power = self.weight * units.target.power
-        self.base = to_numpy(rows.reduce(joint_gram, self.columns, True).gram)
+        self.base = to_numpy(rows.reduce(joint_gram, self.columns).gram)
         self._last: tuple[bytes, np.ndarray] | None = None  # products, and the matrix with them
         self._inverse: np.ndarray | None = None  # of the columns that are always fitted
         self._leverages: np.ndarray | None = None  # of the rows, for these columns
@@ -229,7 +219,7 @@ class PairRegression:
         other.penalty = self.penalty.of_model(*other._fitted())
         first, second = self.among(i, j)
         columns, b = other.columns.with_pairs(first, second), self.columns.base
-        gram = to_numpy(self.rows.reduce(joint_gram, columns, True).gram)
+        gram = to_numpy(self.rows.reduce(joint_gram, columns).gram)
         kept = np.r_[:b, len(gram) - 1]
         other.base, other._last = gram[np.ix_(kept, kept)], (_key(first, second), gram)
         other._inverse = other._leverages = None
@@ -247,7 +237,7 @@ class PairRegression:
             return self.base
         if self._last is None or self._last[0] != _key(i, j):
             columns = self.columns.with_pairs(i, j)
-            tall = to_numpy(self.rows.reduce(joint_gram, columns, False).gram)
+            tall = to_numpy(self.rows.reduce(joint_gram, columns, b).gram)
             gram = np.block([[self.base[:b, :b], tall[:b]], [tall[:b].T, tall[b:]]])
             self._last = _key(i, j), gram
         return self._last[1]
@@ -281,3 +271,121 @@ class PairRegression:
 
 def _key(i: np.ndarray, j: np.ndarray) -> bytes:
     return np.stack([i, j]).astype(np.int64).tobytes()
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The coefficients of a regression with some products, and the inverse of its Gram matrix.
+
+    The inverse is that of the base, which is the same for all products, plus [−P, I]ᵀ S [−P, I].
+    """
+
+    columns: RegressionColumns
+    beta: np.ndarray  # of all columns, base first
+    onto: np.ndarray  # (base, m), P: the projection of the products onto the base
+    inverse: np.ndarray  # (m, m), S: of the products with the base projected out
+
+    @property
+    def coef(self) -> np.ndarray:
+        """Return the coefficients of the products."""
+        return self.beta[self.columns.base :]
+
+    @property
+    def apart(self) -> np.ndarray:
+        """Return [−P, I]ᵀ, (base + m, m): the products less their projections."""
+        return np.concatenate([-self.onto, np.eye(len(self.inverse))])
+
+
+@dataclass(frozen=True)
+class Scores(Additive):
+    """Moments of the residual with every product, and sums for errors of the chosen products."""
+
+    loss: float  # Σω r²
+    moments: Array  # (d, d), Σω r z_i z_j
+    spread: Array  # (m,), Σω (a_m r / (1 − h))²: a_m influence of a row on β_m, h its leverage
+    squares: Array  # (m,), Σω a_m²
+    fourths: Array  # (m,), Σω a_m⁴
+
+
+@dataclass(frozen=True)
+class RobustErrors:
+    """HC3 standard errors: the residual of a row is that of a fit without the row."""
+
+    std: np.ndarray  # (m,)
+    freedom: np.ndarray  # (m,), the number of rows that determine the standard error, less one
+    unit_variance: np.ndarray  # (m,), of the coefficient, for noise of variance 1
+
+    @classmethod
+    def of(cls, score: Scores, noise: float | None = None) -> "RobustErrors":
+        """Return the standard errors from the sums of a pass; not robust if `noise` is known.
+
+        With a the influence of the rows on a coefficient, (Σa²)²/Σa⁴ is the number of rows that
+        determine it: all of them if their influences are equal, one if the others have none.
+        """
+        spread, squares, fourths = (
+            np.maximum(to_numpy(a), 1e-300) for a in (score.spread, score.squares, score.fourths)
+        )
+        spread = spread if noise is None else noise * squares
+        freedom = np.maximum(squares**2 / fourths - 1, LEAST_FREEDOM)
+        return cls(np.sqrt(spread), freedom, squares)
+
+    def log_tail(self, coef: np.ndarray) -> np.ndarray:
+        """Return log P(T > |t|) of each coefficient, T of Student's distribution."""
+        with np.errstate(divide="ignore"):
+            tail: np.ndarray = np.log(stdtr(self.freedom, -np.abs(coef) / self.std))
+        return tail
+
+
+def residual_moments(chunk: Chunk, columns: RegressionColumns, beta: Array | None = None) -> Scores:
+    """Sum the moments of a residual over one chunk, without errors of products."""
+    none = np.zeros(0)
+    pieces = columns.pieces(chunk)
+    return total(Scores(*piece.moments(piece.residual(beta)), *3 * (none,)) for piece in pieces)
+
+
+def scores(
+    chunk_and_leverages: tuple[Chunk, np.ndarray],
+    fit: Solution,
+    look: bool,
+    contrast: np.ndarray | None = None,
+) -> Scores:
+    """Sum over one chunk, with the leverages of its rows without products.
+
+    Moments with all products are summed only if `look`; otherwise only errors are. They are those
+    of the rows of `contrast` times the coefficients, if it is given.
+    """
+
+    def of(piece: DenseRows) -> Scores:
+        r, influence, leverage = _influences(piece, fit)
+        # Of a fit without the row, or without one of the observations that it stands for.
+        one = namespace(r).clip(piece.omega, max=1.0) * leverage
+        left_out = r / (1 - namespace(r).clip(one, max=1 - 1e-9))
+        if contrast is not None:
+            influence = influence @ namespace(r).asarray(contrast.T, device=r.device)
+        squared, omega = influence**2, piece.omega
+        spread, squares = (omega * left_out**2) @ squared, omega @ squared
+        return Scores(*piece.moments(r, look), spread, squares, omega @ squared**2)
+
+    return total(of(piece) for piece in fit.columns.pieces(*chunk_and_leverages))
+
+
+def weighted_residuals(
+    chunk_and_leverages: tuple[Chunk, np.ndarray], fit: Solution
+) -> list[np.ndarray]:
+    """Return ω, r and 1 − h of the rows of positive weight, from leverages without products."""
+
+    def of(piece: DenseRows) -> np.ndarray:
+        r, _, leverage = _influences(piece, fit)
+        parts = np.stack([to_numpy(a) for a in (piece.omega, r, 1 - piece.omega * leverage)])
+        return parts[:, parts[0] > 0]
+
+    return [of(piece) for piece in fit.columns.pieces(*chunk_and_leverages)]
+
+
+def _influences(piece: DenseRows, fit: Solution) -> tuple[Array, Array, Array]:
+    """Return the residuals, the influences of rows on products, and leverages with products."""
+    A, xp = piece.A, namespace(piece.A)
+    apart, inverse = (xp.asarray(a, device=A.device) for a in (fit.apart, fit.inverse))
+    rest = A @ apart
+    influence = rest @ inverse
+    return piece.residual(fit.beta), influence, piece.numbers + xp.sum(rest * influence, axis=1)
