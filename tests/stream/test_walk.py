@@ -13,7 +13,7 @@ from quadlin.core.units import target_of_linked, units_of
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.lowrank.types import Options
-from quadlin.stream.walk import averaged, flatness_of, mean_share, resized
+from quadlin.stream.batch import averaged, flatness_of, mean_share, resized
 
 
 def strict(**options):

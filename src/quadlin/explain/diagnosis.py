@@ -24,7 +24,7 @@ from quadlin.solve.lowrank.linear_model import Gram
 from quadlin.solve.lowrank.polish import leading_directions
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Full, Identity
-from quadlin.stream.power_iteration import SIGNIFICANT
+from quadlin.stream.strict import SIGNIFICANT
 
 LEAST_PENALTY = 1e-9  # of the weight: dependent columns leave a matrix that has no inverse
 HANDFUL = 5  # rows

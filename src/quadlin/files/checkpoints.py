@@ -18,8 +18,7 @@ from quadlin.core.version import __version__
 from quadlin.files.schema import AnyJSON, Reader, flatten
 from quadlin.files.tensors import JSON, FileFormatError, read_tensors, write_tensors
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.stream.restore import state_of, stream_of
-from quadlin.stream.state import InvalidContentError, StreamState
+from quadlin.stream.state import InvalidContentError, StreamState, state_of, stream_of
 from quadlin.stream.stream import Stream
 
 WRITE_SECONDS = 5.0  # between two states: at most this is lost

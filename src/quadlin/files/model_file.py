@@ -37,8 +37,7 @@ from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.labels.class_probabilities import COUPLINGS
 from quadlin.solve.lowrank.types import Record, Status
-from quadlin.stream.restore import state_of, stream_of
-from quadlin.stream.state import InvalidContentError, StreamState, require
+from quadlin.stream.state import InvalidContentError, StreamState, require, state_of, stream_of
 
 ESTIMATORS: dict[str, Any] = {
     kind.__name__: kind

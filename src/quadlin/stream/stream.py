@@ -23,9 +23,8 @@ from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.lowrank.types import FIXED, Options, Plan, finished
 from quadlin.stream.batch import Pending, batch_step, gather, undone
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
-from quadlin.stream.power_iteration import Stage, Start, stands_out, still_moving
 from quadlin.stream.row_sample import Buffer, RowSample
-from quadlin.stream.stages import Beginning, as_log_odds
+from quadlin.stream.strict import Beginning, Stage, Start, as_log_odds, stands_out, still_moving
 from quadlin.stream.verdict import StreamVerdict, first_verdict, trusted, verdict_of
 
 PIECES = 8  # of the rows of one call, at least, in a stream that keeps none
