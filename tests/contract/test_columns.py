@@ -23,6 +23,7 @@ from quadlin import (
     SecondOrderRegressor,
     SecondOrderRegressorCV,
     load,
+    open_source,
     save,
 )
 
@@ -389,15 +390,9 @@ def test_columns_that_cannot_be_told_apart_are_refused():
         clone(MODEL).fit(collide, y)
 
 
-# Faults that are known.
+# Columns of factorization machines.
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Integer ids: f0…f9 (integer columns in a frame given to a factorization machine) give "
-    ".739 silently: integer columns given to a factorization machine are categories unless said "
-    "otherwise (issue 33)",
-)
 def test_whole_numbers_given_to_a_factorization_machine_are_ids():
     rng = np.random.default_rng(0)
     ids = pd.DataFrame(rng.integers(0, 8, (400, 2)), columns=["f0", "f1"])
@@ -409,11 +404,6 @@ def test_whole_numbers_given_to_a_factorization_machine_are_ids():
     near(clone(machine).fit(ids, y).predict(ids), declared.predict(ids))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="text users among 100,000 rows raise an 'identifier' error in the estimator made for "
-    "them (issue 33)",
-)
 def test_a_factorization_machine_takes_many_users_with_few_ratings():
     rng = np.random.default_rng(0)
     n, users = 16_000, 11_000
@@ -423,3 +413,37 @@ def test_a_factorization_machine_takes_many_users_with_few_ratings():
     rows = pd.DataFrame({"user": [f"u{i}" for i in user], "film": [f"f{i}" for i in film]})
     machine = FactorizationMachineRegressor(1, random_state=0).fit(rows, y)
     assert machine.score(rows, y) > 0.3  # films alone explain nearly half
+
+
+@pytest.mark.parametrize("form", ["parquet", "array", "dask"])
+def test_ids_that_are_whole_numbers_are_categories_in_every_container(form, tmp_path):
+    rng = np.random.default_rng(0)
+    ids = pd.DataFrame(rng.integers(0, 8, (400, 2)), columns=["user", "film"])
+    ids["new"] = rng.integers(0, 2, 400)  # zeros and ones stay a number
+    y = rng.normal(size=(8, 8))[ids["user"], ids["film"]] + ids["new"] + rng.normal(size=400)
+    machine = FactorizationMachineRegressor(random_state=0)
+    expected = clone(machine).fit(ids, y)
+    assert len(expected.coef_) == 17
+    if form == "parquet":
+        ids.assign(y=y).to_parquet(tmp_path / "t.parquet", index=False)
+        model = machine.fit(open_source(tmp_path / "t.parquet", target="y"))
+    elif form == "array":
+        near(machine.fit(ids.to_numpy(), y).predict(ids.to_numpy()), expected.predict(ids))
+        return
+    else:
+        dask = pytest.importorskip("dask.dataframe").from_pandas(ids.assign(y=y), npartitions=3)
+        model = machine.fit(dask[["user", "film", "new"]], dask["y"])
+    near(model.predict(ids), expected.predict(ids))
+    numbers = FactorizationMachineRegressor(random_state=0, categorical_features=None)
+    assert len(numbers.fit(ids, y).coef_) == 3
+
+
+def test_ids_and_quantities_of_the_wrong_dtype_have_a_warning():
+    rng = np.random.default_rng(0)
+    ids, y = rng.integers(0, 50, (400, 2)), rng.normal(size=400)
+    machine = FactorizationMachineRegressor(1, random_state=0)
+    with pytest.warns(UserWarning, match="integers"):
+        clone(machine).fit(ids.astype(float), y)
+    area = pd.DataFrame({"area": rng.normal(size=400), "city": ids[:, 0]})
+    with pytest.warns(UserWarning, match="quantities"):
+        machine.set_params(categorical_features=["area", "city"]).fit(area, y)

@@ -125,6 +125,19 @@ def is_text(column: Values) -> bool:
     )
 
 
+def is_whole(column: Values) -> bool:
+    """Return whether a column has a dtype of whole numbers."""
+    if isinstance(column, np.ndarray):
+        return column.dtype.kind in "iu"
+    return bool(column.dtype.is_integer())
+
+
+def in_unit(column: Values) -> bool:
+    """Return whether the whole numbers of a column are all 0 or 1."""
+    low, high = (None, None) if not len(column) else (column.min(), column.max())
+    return low is None or high is None or bool(low >= 0 and high <= 1)
+
+
 def columns_in(rows: Any) -> dict[Any, Values] | None:
     """Return the columns of a frame, or x0, x1, … of an array, by name; None for other rows."""
     table = nw.from_native(rows, eager_only=True, pass_through=True)

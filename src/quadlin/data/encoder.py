@@ -226,16 +226,17 @@ class SeenLevels:
                 pairs = sorted((label, label) for _, label in self.keyed)
         return {label: i for i, label in enumerate(dict.fromkeys(label for _, label in pairs))}
 
-    def check(self, where: Where, decimal: str | None = None) -> None:
+    def check(self, where: Where, decimal: str | None = None, ids: bool = False) -> None:
         """Raise an error if the values are numbers as text, or all different; warn if most are.
 
-        `decimal` is the decimal point of CSV, whose options can read a cell differently.
+        `decimal` is the decimal point of CSV, whose options can read a cell differently. `ids` may
+        be different.
         """
         labels = [label for _, label in self.keyed]
         labels = [label for label in labels if label != MISSING_LEVEL or not self.may_be_missing]
         name = str(self.name)
         problem = self._number_problem(labels, where, decimal) if self.is_plain else None
-        once = MANY <= len(labels) == self.present
+        once = not ids and MANY <= len(labels) == self.present
         advice = (
             f"Column {name!r} has {len(labels)} levels in {self.rows} rows and looks like an "
             f"identifier: the model learns {'nothing' if once else 'little'} from levels that "
@@ -244,8 +245,20 @@ class SeenLevels:
         if problem or once:
             declare = f" If it is a category, give categorical_features={[name]!r}."
             raise SourceError((problem or advice) + declare, name)
-        if 2 * len(labels) > self.rows:
+        if not ids and 2 * len(labels) > self.rows:
             warn(advice, IdentifierWarning)
+
+    def check_declared(self) -> None:
+        """Warn of a column that is declared as a category but holds quantities."""
+        if not (common_kind(self.kinds) or "").startswith("float"):
+            return
+        fractions = [label for value, label in self.keyed if label != MISSING_LEVEL and value % 1]
+        if len(fractions) > MANY:
+            warn(
+                f"Column {str(self.name)!r} is declared as a category, but it has "
+                f"{len(fractions)} different fractions, such as {fractions[0]}. If it holds "
+                "quantities, leave it out of `categorical_features`."
+            )
 
     def _number_problem(self, labels: list[str], where: Where, decimal: str | None) -> str | None:
         """Return what is wrong with labels that are numbers but for commas or a few words."""
@@ -322,7 +335,11 @@ class TableEncoder:
 
     @classmethod
     def learn(
-        cls, rows: Any, declared: Collection[Any] = (), missing: str = "error"
+        cls,
+        rows: Any,
+        declared: Collection[Any] = (),
+        missing: str = "error",
+        ids: bool = False,
     ) -> "TableEncoder | None":
         """Learn the levels of categorical columns; return None if all columns hold numbers.
 
@@ -334,6 +351,8 @@ class TableEncoder:
             Columns that are categories whatever they hold; those of an array are x0, x1, …
         missing : {"error", "mean"}
             Whether a missing value is an error or a level of its own.
+        ids : bool
+            Whether the levels of text may be ids, such as those of users.
 
         Returns
         -------
@@ -352,7 +371,9 @@ class TableEncoder:
         for name, levels in seen.items():
             levels.add(values_of(given[name]))
             if name not in declared:
-                levels.check(where)
+                levels.check(where, ids=ids)
+            else:
+                levels.check_declared()
         return cls.of(columns, seen, number_dtype(columns)) if seen else None
 
     @classmethod
@@ -364,6 +385,18 @@ class TableEncoder:
         kinds = tuple(common_kind(seen[c.name].kinds) if c.name in seen else None for c in columns)
         names = tuple(str(column.name) for column in columns)
         return cls(names, levels, dtype, kinds if any(kinds) else ())
+
+    def beside(self, other: "TableEncoder") -> "TableEncoder":
+        """Return an encoder that also has the levels of columns that are numbers here."""
+        d = len(self.levels)
+        kinds = tuple(
+            a or b
+            for a, b in zip(self.kinds or (None,) * d, other.kinds or (None,) * d, strict=True)
+        )
+        levels = tuple(
+            b if a is None else a for a, b in zip(self.levels, other.levels, strict=True)
+        )
+        return replace(self, levels=levels, kinds=kinds if any(kinds) else ())
 
     def __post_init__(self) -> None:
         repeated = [name for name, count in Counter(self.names).items() if count > 1]

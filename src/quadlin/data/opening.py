@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 
 from quadlin.core.chunks import is_dask
 from quadlin.data.arrays import load_numpy, open_array, open_frame, open_iterator, vector_of
-from quadlin.data.columns import Column, is_text, number_dtype, values_of
+from quadlin.data.columns import Column, is_text, is_whole, number_dtype, values_of
 from quadlin.data.csv_text import Dialect
 from quadlin.data.dask_rows import is_dask_frame, open_dask_array, open_dask_frame
 from quadlin.data.encoder import MISSING_LEVEL, NUMBER, SeenLevels, TableEncoder, kind_of
@@ -302,6 +302,7 @@ def table_reader(sample: nw.DataFrame[Any], feed: Feed, options: Options) -> tup
         options.missing,
         is_table=True,
         text=text,
+        whole=tuple(c for c in columns if c not in text and is_whole(sample.get_column(c))),
         target=options.target,
         weight=options.weight,
         encoder=encoder,
@@ -379,6 +380,34 @@ def learned(feed: Feed, reader: Reader, options: Options) -> tuple[Reader, int |
     except SourceError as error:
         raise SourceError(f"{feed.title}: {error}", error.column) from None
     return reader, seen[text[0]].rows
+
+
+def with_ids(feed: Feed, reader: Reader, names: Sequence[Any]) -> Reader:
+    """Return a reader to which columns of whole numbers are categories: one pass over the rows.
+
+    Columns that hold only 0 and 1 stay numbers.
+    """
+    seen = {name: SeenLevels(name, reader.missing == "mean") for name in names}
+    whole = replace(reader, text=reader.text | set(names), encoder=None)
+    if reader.missing == "error":
+        whole = replace(whole, columns=tuple(names), target=None, weight=None, kept_columns=None)
+        feed = feed.only(list(names))
+    for piece in feed.pieces(default_rows(len(names), 0, sparse=False)):
+        frame = whole.keep(piece, Counts())[1]
+        for name, levels in seen.items():
+            _see(levels, frame.get_column(name))
+    ids = {name: each for name, each in seen.items() if not each.levels().keys() <= {"0", "1"}}
+    if not ids:
+        return reader
+    kinds = ("category" if name in ids else "number" for name in reader.columns)
+    columns = [Column(*each, None) for each in zip(reader.columns, kinds, strict=True)]
+    encoder = TableEncoder.of(columns, ids, reader.dtype)
+    return replace(
+        reader,
+        text=reader.text | set(ids),
+        whole=(),
+        encoder=encoder if reader.encoder is None else reader.encoder.beside(encoder),
+    )
 
 
 def _see(levels: SeenLevels, column: nw.Series[Any]) -> None:

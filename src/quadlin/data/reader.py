@@ -86,6 +86,7 @@ class Reader:
     # Of tables
     is_table: bool = False
     text: frozenset[Any] = frozenset()  # the columns that are categories
+    whole: tuple[Any, ...] = ()  # those that hold whole numbers
     target: Any = None  # a column's name; None if y is a separate array or missing
     weight: Any = None
     encoder: TableEncoder | None = None

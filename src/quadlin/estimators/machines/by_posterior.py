@@ -48,6 +48,7 @@ class ByPosterior:
     """A machine that learns rows of one-hot fields by the posterior of their levels, if it can."""
 
     squares: Any = False  # not a parameter
+    takes_ids = True
     draws: int | None
 
     def _fitted_by_posterior(

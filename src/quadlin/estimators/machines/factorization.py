@@ -23,11 +23,15 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
 
     Parameters
     ----------
-    rank, alpha, loss, categorical_features, missing, pairs, \
+    rank, alpha, loss, missing, pairs, \
     fit_intercept, solver, max_iter, tol, max_memory, extrapolation, uncertainty, warm_start, \
     random_state
         As for :class:`SecondOrderRegressor`, with no squares among the pairs; for rows of one-hot
         fields see the notes.
+    categorical_features : "from_dtype", None or list, default="from_dtype"
+        As for :class:`SecondOrderRegressor`, but with "from_dtype" integers other than 0 and 1 are
+        categories too (ids of users, hours, years), of any number. None keeps them numbers, and so
+        does a list for all columns that it does not name.
     draws : int or None, default=None
         With a number, `fit` draws that many machines from their posterior by Gibbs sampling, and
         `predict` returns the mean of their predictions; ``predict(X, return_std=True)`` and

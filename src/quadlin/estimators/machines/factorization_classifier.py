@@ -84,9 +84,11 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, SecondOrde
 
     Parameters
     ----------
-    rank, alpha, class_weight, categorical_features, missing, pairs, \
+    rank, alpha, class_weight, missing, pairs, \
     fit_intercept, max_iter, tol, max_memory, extrapolation, uncertainty, warm_start, random_state
         As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
+    categorical_features : "from_dtype", None or list, default="from_dtype"
+        As for :class:`FactorizationMachineRegressor`: integers are categories too.
     draws : int or None, default=None
         With a number, `fit` draws that many machines from their posterior by Gibbs sampling, and
         probabilities are means over them, which account for the uncertainty of each taste; without,

@@ -46,6 +46,7 @@ class SecondOrderModel(BaseEstimator):
     # Of estimators that have no such parameter.
     categorical_features: Any = "from_dtype"
     missing: str = "error"
+    takes_ids = False  # whether whole numbers are categories
     extrapolation: str = "free"
 
     def interaction(self, first: Name, second: Name) -> float:

@@ -19,10 +19,11 @@ from quadlin.core.messages import warn
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask, open_source
-from quadlin.data.columns import check_frame
+from quadlin.data.columns import check_frame, columns_in, in_unit, is_whole
 from quadlin.data.csv_text import Dialect
 from quadlin.data.encoder import TableEncoder, Unseen, text_columns
 from quadlin.data.names import NumberedNames, did_you_mean, shortened
+from quadlin.data.opening import with_ids
 from quadlin.data.reader import array_fill, fill_missing
 from quadlin.estimators.rows.checks import (
     check_weights,
@@ -37,6 +38,7 @@ from quadlin.estimators.rows.checks import (
 from quadlin.exceptions import UnseenLevelWarning
 from quadlin.explain.diagnosis import listed
 
+SAMPLE, MOST_NUMBERS = 1000, 20  # rows that are looked at first; distinct values that are no ids
 NO_TARGET = "The source has no target. Open it with `target`."
 NO_WEIGHT = "All weights are zero, so there is no row to score."
 
@@ -170,19 +172,30 @@ def as_source(
         for values, role in ((y, "target"), (weight, "weight")):
             if values is not None:
                 raise ValueError(f"A Source has its own {role}s: open_source(..., {role}=...).")
-        if estimator is not None:
-            refuse_undeclared(estimator, X)
-        return X
+        if estimator is None:
+            return X
+        refuse_undeclared(estimator, X)
+        return _with_ids(estimator, X, columns)
     if columns is not None:
         fill = estimator.fitted_.fill if estimator.missing == "mean" else None
         return open_source(X, target=y, weight=weight, encoder=columns.encoder, fill=fill)
-    return open_source(
+    source = open_source(
         X,
         target=y,
         weight=weight,
         missing=estimator.missing,
-        categorical_features=declared_columns(estimator.categorical_features, X) or (),
+        categorical_features=declared_columns(estimator, X) or (),
     )
+    return _with_ids(estimator, source, None)
+
+
+def _with_ids(estimator: Any, source: Source, columns: Columns | None) -> Source:
+    """Return a source whose columns of whole numbers are categories if the estimator takes ids."""
+    if not _guesses(estimator) or not source.again:
+        return source
+    known = None if columns is None else text_columns(columns.encoder)
+    names = [name for name in source.reader.whole if known is None or name in known]
+    return replace(source, reader=with_ids(source.feed, source.reader, names)) if names else source
 
 
 def checked(
@@ -198,6 +211,8 @@ def checked(
         encoder = columns.encoder
     elif not plain:
         encoder = learned_encoder(estimator, X)
+    if first and encoder is None and _guesses(estimator):
+        _warn_of_ids(X)
     fill = estimator.fitted_.fill if fills and not first else None
     # scikit-learn notes names and numbers of columns on the estimator it checks for; the one that
     # is being fitted must stay as it is until there is a new model.
@@ -231,13 +246,18 @@ def checked(
 def _is_plain(estimator: Any, X: Any) -> bool:
     """Tell whether X is an array of numbers, none of whose columns is declared to be more."""
     is_numbers = isinstance(X, np.ndarray) and X.dtype.kind in "biuf"
-    return is_numbers and not single_columns(estimator.categorical_features)
+    return is_numbers and not declared_columns(estimator, X)
+
+
+def _guesses(estimator: Any) -> bool:
+    """Tell whether whole numbers are categories: given to an estimator that takes ids."""
+    return estimator.takes_ids and isinstance(estimator.categorical_features, str)
 
 
 def _categories(estimator: Any, X: Any, columns: Columns | None) -> Collection[Any]:
     """Return the columns that have levels: those that are declared, or that the fit has learned."""
     if columns is None:
-        return declared_columns(estimator.categorical_features, X) or ()
+        return declared_columns(estimator, X) or ()
     return text_columns(columns.encoder)
 
 
@@ -295,13 +315,14 @@ def source_to_score(estimator: Any, X: Any, y: Any, weight: Any, targets: str) -
     return source
 
 
-def declared_columns(given: Any, X: Any) -> list[Any] | None:
+def declared_columns(estimator: Any, X: Any) -> list[Any] | None:
     """Return the names of the columns that are declared as categories; None where none may be.
 
     Parameters
     ----------
-    given : "from_dtype", None, list of str, list of int or mask
-        The parameter `categorical_features`; groups of columns are left out.
+    estimator : estimator
+        Its parameter `categorical_features` counts, without groups of columns. Where it takes ids
+        and nothing is declared, so do columns of whole numbers other than 0 and 1.
     X : frame, array or Dask collection
         Rows. Columns of an array are called x0, x1, …
 
@@ -309,8 +330,12 @@ def declared_columns(given: Any, X: Any) -> list[Any] | None:
     -------
     list of names, or None for ``categorical_features=None``
     """
+    given = estimator.categorical_features
     if given is None:
         return None
+    if _guesses(estimator) and not is_dask(X):
+        values = columns_in(X) or {}
+        return [name for name, each in values.items() if is_whole(each) and not in_unit(each)]
     columns = single_columns(given)
     if not columns:
         return []
@@ -371,8 +396,8 @@ def _positions(
 
 def learned_encoder(estimator: Any, X: Any) -> TableEncoder | None:
     """Learn the levels of categorical columns as the estimator's options say."""
-    declared = declared_columns(estimator.categorical_features, X)
-    encoder = TableEncoder.learn(X, declared or (), estimator.missing)
+    declared = declared_columns(estimator, X)
+    encoder = TableEncoder.learn(X, declared or (), estimator.missing, estimator.takes_ids)
     if encoder is not None and declared is None:
         text = next(iter(encoder.text))
         raise ValueError(
@@ -380,6 +405,22 @@ def learned_encoder(estimator: Any, X: Any) -> TableEncoder | None:
             'numbers. Use categorical_features="from_dtype", or drop the column.'
         )
     return encoder
+
+
+def _warn_of_ids(X: Any) -> None:
+    """Warn of ids that have become floating-point numbers."""
+
+    def is_id(values: Any) -> bool:
+        values = np.asarray(values)
+        if values.dtype.kind != "f" or not (values[:SAMPLE] == np.floor(values[:SAMPLE])).all():
+            return False
+        return len(np.unique(values)) > MOST_NUMBERS and bool((values == np.floor(values)).all())
+
+    if ids := [str(name) for name, values in (columns_in(X) or {}).items() if is_id(values)]:
+        warn(
+            f"Columns {listed(ids)} hold whole numbers in a dtype of fractions, so they are not "
+            "taken for categories. If they are ids, convert them to integers."
+        )
 
 
 def refuse_undeclared(estimator: Any, source: Source) -> None:
