@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from scipy import sparse
 from sklearn.linear_model import RidgeCV
+from sklearn.metrics import log_loss
 
 from quadlin import FactorizationMachineClassifier, FactorizationMachineRegressor
 from quadlin.datasets import make_second_order
@@ -278,6 +279,50 @@ def test_columns_of_numbers_are_a_model_without_squares():
     np.testing.assert_allclose(model.predict(data.X_test), data.y_test, atol=1e-5)
     assert not np.any(model.has_diagonal_)
     assert model.interaction(0, 0) == 0
+
+
+# Updates
+
+
+def nights():
+    """Return rows by users of whom some come late, and the expected ratings."""
+    rng = np.random.default_rng(0)
+    n = 6000
+    user, item = rng.integers(120, size=n), rng.integers(60, size=n)
+    user[:4000] %= 100
+    P, Q = rng.normal(0, 0.5, (120, 2)), rng.normal(size=(60, 2))
+    truth = rng.normal(0, 0.5, 120)[user] + np.sum(P[user] * Q[item], axis=1)
+    return as_frame(user, item), truth, truth + 0.7 * rng.normal(size=n)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("labels", [False, True])
+def test_partial_fit_goes_on_from_a_fit_and_learns_new_users(labels):
+    rows, truth, y = nights()
+    kind = FactorizationMachineClassifier if labels else FactorizationMachineRegressor
+    y = (y > 0).astype(int) if labels else y
+    model = kind(random_state=0).fit(rows[:4000], y[:4000])
+    for start in range(4000, 5500, 500):
+        model.partial_fit(rows[start : start + 500], y[start : start + 500])
+    assert model.n_samples_seen_ == 5500
+    everything = kind(random_state=0).fit(rows[:5500], y[:5500])
+    new, f = rows[5500:], truth[5500:]
+    if labels:
+        wanted, found = (log_loss(y[5500:], m.predict_proba(new)) for m in (everything, model))
+        assert found < 1.03 * wanted
+        return
+    wanted, found = (np.mean((m.predict(new) - f) ** 2) for m in (everything, model))
+    # Priors and earlier factors stay those of the first 4,000 rows.
+    assert found < 1.3 * wanted
+
+
+def test_a_warm_start_takes_fewer_sweeps_to_the_same_machine():
+    model = FactorizationMachineRegressor(random_state=0, warm_start=True)
+    model.fit(FRAME[TRAIN], Y[TRAIN])
+    sweeps = len(model.history_)
+    model.fit(FRAME[TRAIN], Y[TRAIN])
+    assert len(model.history_) < 0.7 * sweeps
+    assert error_of(model) < 1.1 * error_of(machine())
 
 
 # Embeddings

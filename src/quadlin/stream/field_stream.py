@@ -59,7 +59,8 @@ class FieldStream(Stream):
         new = cls.__new__(cls)
         vars(new).update(vars(stream))
         new.rank, new.most_rows, new.posterior, new.counted = rank, most_rows, posterior, counted
-        new.sample, new.start, new.goal = None, None, most_rows
+        new.sample, new.start = None, None
+        new.goal = most_rows if new.state is None else min(BATCH, most_rows)
         return new
 
     def fed(self, chunk: Chunk) -> Stream:

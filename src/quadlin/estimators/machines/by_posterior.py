@@ -13,10 +13,11 @@ from quadlin.core.messages import warn
 from quadlin.data import Source, is_dask
 from quadlin.data.encoder import joint, places, with_levels_of
 from quadlin.estimators.machines.field_fit import rank_of
-from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.tasks import Task
+from quadlin.estimators.regression.fitted import Fitted, Job
+from quadlin.estimators.regression.tasks import FitResult, Task
 from quadlin.estimators.rows.checks import is_asked_for, is_auto, is_whole
 from quadlin.exceptions import OptionWarning
+from quadlin.solve.fields.contexts import Learned
 from quadlin.stream.field_stream import FieldStream
 from quadlin.stream.stream import Stream
 
@@ -28,9 +29,9 @@ NOT_FIELDS = (
 NOT_A_STREAM = "`draws` needs rows in memory: use `fit`, or leave `draws` out."
 
 NO_MORE_ROWS = (
-    "partial_fit cannot continue from this machine: `fit` learned the distribution of each level "
-    "from all its rows, and kept no sums for a stream. Call `fit` on the old and the new rows "
-    "together, or learn all rows with partial_fit, starting from a clone."
+    "partial_fit cannot continue from this machine: a model file and a fit with draws have no "
+    "uncertainty of each level for a stream. Call `fit` on the old and the new rows together, or "
+    "learn all rows with partial_fit, starting from a clone."
 )
 NUMBERS = 8  # (k + 1)×(k + 1) matrices per level that inference holds at a time, at most
 BYTES = 8
@@ -50,6 +51,8 @@ class ByPosterior:
     squares: Any = False  # not a parameter
     takes_ids = True
     draws: int | None
+    warm_start: bool
+    fitted_: Any
 
     def _fitted_by_posterior(
         self, fields: Sequence[np.ndarray], fit: Callable[[], Fitted | None]
@@ -72,8 +75,17 @@ class ByPosterior:
         """Refuse draws, and streams that would continue from the posterior of a fit."""
         if self.draws is not None:
             raise ValueError(NOT_A_STREAM)
-        if fitted is not None and fitted.noise is not None:
+        if fitted is not None and fitted.noise is not None and fitted.posterior is None:
             raise ValueError(NO_MORE_ROWS)
+
+    def _learned_before(self, job: Job) -> Learned | None:
+        """Return what `warm_start` begins with."""
+        if job.warm is None or not (self.warm_start and hasattr(self, "fitted_")):
+            return None
+        fitted = self.fitted_
+        parts = fitted.parts if hasattr(fitted, "parts") else (fitted,)
+        posterior = parts[0].posterior
+        return None if posterior is None or len(parts) > 1 else posterior.learned
 
     def _begun(self, task: Task, source: MemorySource | Source) -> Stream:
         """Return a stream by the posterior of levels, where that may be possible."""
@@ -155,8 +167,21 @@ def _most_rows(task: Task) -> int:
     return limit // (2 * K * (K + 1) + BYTES * (2 * K + 4 * entries + 8))
 
 
+def continued(fitted: Fitted) -> Fitted:
+    """Return a fit as the stream that goes on from its posterior."""
+    learned, posterior = fitted.learned, fitted.posterior
+    if posterior is None or not isinstance(learned, FitResult):
+        return fitted
+    task = learned.task
+    plain = replace(learned.stream, automatic=task.automatic)
+    most = max(_most_rows(task), FEWEST_ROWS)
+    stream = FieldStream.of(plain, len(posterior.learned.signs), most, posterior)
+    return replace(fitted, learned=stream, law=None, noise=None, posterior=None, train_score=None)
+
+
 def with_levels(fitted: Fitted, X: Any) -> tuple[Fitted, Any]:
     """Return a machine that knows the levels of new rows too, and the rows, encoded by all."""
+    fitted = continued(fitted)
     encoder, stream = fitted.columns.encoder, fitted.learned
     if encoder is None or not isinstance(stream, FieldStream):
         return fitted, X

@@ -59,8 +59,9 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     treated as the mean of its field.
 
     Two sweeps count as one step of ``max_iter``. `history_` has the mean squared error after each
-    sweep, which may rise as levels are shrunk. Such a fit does not start from an earlier one
-    (``warm_start``), and `partial_fit` cannot go on from it: fit old and new rows together. With
+    sweep, which may rise as levels are shrunk. With ``warm_start``, 10 sampled sweeps go on from
+    the last fit to the same columns. `partial_fit` goes on from a fit without draws, with the
+    posterior of its rows as the prior of new ones; a model file does not keep it. With
     ``loss="huber"`` rows have weights by their residuals, and those more than five standard
     deviations off are left out. With ``uncertainty=True`` (and squared errors) the model is the
     same; its standard errors are those of 100 draws. Draws go on from the sampled sweeps; each
@@ -140,8 +141,10 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
 
     def _fitted_rows(self, job: Job) -> Fitted:
         """Fit rows of one-hot fields by their posterior where that is possible."""
-        fields = job.task.make_units.fields
-        fitted = self._fitted_by_posterior(fields, lambda: fit_fields(job, self.draws))
+        fields, before = job.task.make_units.fields, self._learned_before(job)
+        fitted = self._fitted_by_posterior(
+            fields, lambda: fit_fields(job, self.draws, before=before)
+        )
         return super()._fitted_rows(job) if fitted is None else fitted
 
     def _with_levels(self, fitted: Fitted, X: Any) -> tuple[Fitted, Any]:

@@ -18,11 +18,12 @@ from quadlin.estimators.machines.field_fit import fit_fields, gathered
 from quadlin.estimators.machines.recommending import RecommendingLabels
 from quadlin.estimators.regression.fitted import Attributes, Fitted, Job
 from quadlin.estimators.regression.tasks import FitResult, Task
+from quadlin.solve.fields.contexts import Learned
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.types import Problem, Record
 
 
-def fit_field_labels(job: Job, draws: int | None) -> Fitted | None:
+def fit_field_labels(job: Job, draws: int | None, before: Learned | None = None) -> Fitted | None:
     """Fit log-odds to labels 0 and 1 of one-hot fields by their posterior; None for other rows."""
     task, rows, source, on_step = job.task, job.rows, job.source, job.on_step
     if isinstance(source, Source):
@@ -42,7 +43,7 @@ def fit_field_labels(job: Job, draws: int | None) -> Fitted | None:
 
     watched = None if on_step is None else hook
     as_numbers = replace(job, task=numbers, source=source, on_step=watched)
-    fitted = fit_fields(as_numbers, draws, labels=True)
+    fitted = fit_fields(as_numbers, draws, labels=True, before=before)
     if fitted is None:
         return None
     try:
@@ -108,8 +109,7 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, SecondOrde
     variable about f (probit), and in variational ones their log-odds are 1.7 f (the bound of
     Jaakkola and Jordan); these are divided by the root of one plus the mean variance of f, so that
     probabilities are about their means over the posterior. Streams are learned in the same way, and
-    levels that come later are learned too. `partial_fit` cannot continue from such a fit: fit old
-    and new rows together.
+    levels that come later are learned too.
 
     Examples
     --------
@@ -169,8 +169,9 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, SecondOrde
 
     def _fitted_labels(self, job: Job) -> Fitted:
         """Fit rows of one-hot fields by their posterior where that is possible."""
+        before = self._learned_before(job)
         fitted = self._fitted_by_posterior(
-            job.task.make_units.fields, lambda: fit_field_labels(job, self.draws)
+            job.task.make_units.fields, lambda: fit_field_labels(job, self.draws, before)
         )
         return super()._fitted_labels(job) if fitted is None else fitted
 

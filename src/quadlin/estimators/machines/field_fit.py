@@ -20,7 +20,7 @@ from quadlin.estimators.rows.checks import check_row_count, check_weights, warn_
 from quadlin.solve.composite.fitting import law_of
 from quadlin.solve.fields.contexts import Contexts, Frame, Learned, draws_of, kept
 from quadlin.solve.fields.draws import predict_all
-from quadlin.solve.fields.swept_machine import EXPLORED, infer
+from quadlin.solve.fields.swept_machine import EXPLORED, HELD, infer
 from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.status_advice import warn_if_unknown
@@ -31,18 +31,22 @@ from quadlin.solve.lowrank.whitening import Identity
 GATHERED = 2**30  # bytes of a source that is read into memory
 AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do not need vanish
 NOISELESS = 0.01  # standard deviations of y: with less noise, least squares needs no penalty
+EXPLORED_WARM = 10  # sampled sweeps from an earlier fit
 SWEEPS = 2  # that count as one of the `max_iter` steps
 BOUND_TOL = 50.0  # times `tol`: the rise of the bound per row and sweep below which sweeps end
 LAW_DRAWS = 100  # a standard error is then uncertain by 7%, a mean variance over rows by far less
 COMPARED = 1000  # rows on which laws and draws are compared
 
 
-def fit_fields(job: Job, draws: int | None, labels: bool = False) -> Fitted | None:
+def fit_fields(
+    job: Job, draws: int | None, labels: bool = False, before: Learned | None = None
+) -> Fitted | None:
     """Fit rows with at least two one-hot fields by their posterior; None for other rows.
 
     Weights count observations (`Tally`). With `draws`, the predictions are means over so many
     draws. With `labels`, the targets are labels 0 and 1, their weights count rows as they are, and
-    the log-odds are fitted.
+    the log-odds are fitted. Sweeps begin with what a machine has learned `before`, if it has the
+    same columns and rank.
     """
     task, rows = job.task, job.rows
     source: Any = job.source
@@ -59,13 +63,15 @@ def fit_fields(job: Job, draws: int | None, labels: bool = False) -> Fitted | No
         weight = np.ones(len(source.y)) if source.weight is None else np.asarray(source.weight)
         source = replace(source, weight=share * weight)
     warn_of_target(surveyed, task.options)
-    inference = _Sweeps(job, source, surveyed, share, labels)
+    inference = _Sweeps(job, source, surveyed, share, labels, before)
     try:
         fitted = inference.fitted(inference.run(draws))
     except KeyboardInterrupt:
         if not inference.history:
             raise
         return inference.fitted(Status.interrupted)
+    if draws is None:
+        fitted = replace(fitted, posterior=inference.contexts.posterior(share))
     if fitted.status is Status.stopped or draws is not None or labels:
         return fitted
     if (fitted.noise or 0.0) < NOISELESS * float(np.std(np.asarray(source.y))):
@@ -113,15 +119,25 @@ class _Sweeps:
     """Sweeps, each counted as a pass, and what they have learned so far."""
 
     def __init__(
-        self, job: Job, source: MemorySource, surveyed: Survey, share: float, labels: bool
+        self,
+        job: Job,
+        source: MemorySource,
+        surveyed: Survey,
+        share: float,
+        labels: bool,
+        before: Learned | None,
     ) -> None:
         task = self.task = job.task
         self.rows, self.on_step, self.surveyed, self.share = job.rows, job.on_step, surveyed, share
         self.fields, self.rng = task.make_units.fields, np.random.default_rng(task.seed)
         frame = Frame.of(source, self.fields, surveyed.features, labels, task.robust)
-        self.contexts = Contexts(
-            source, frame, frame.signs(rank_of(task)), self.rng, labels, task.robust
-        )
+        signs = frame.signs(rank_of(task))
+        if before is not None and not (
+            np.array_equal(before.frame.group, frame.group) and len(before.signs) == len(signs)
+        ):
+            before = None
+        self.before = before
+        self.contexts = Contexts(source, frame, signs, self.rng, labels, task.robust, self.before)
         self.history: list[float] = []  # the mean squared error after each sweep
         self.drawn: list[Learned] = []
 
@@ -129,14 +145,15 @@ class _Sweeps:
         """Sweep, and go on from the sampler where there are draws."""
         options = self.task.options
         most = SWEEPS * options.max_iter
-        explored = min(EXPLORED, -(-3 * most // 5))
+        explored, held = (EXPLORED, HELD) if self.before is None else (EXPLORED_WARM, 0)
+        explored = min(explored, -(-3 * most // 5))
         enough = self.contexts.machine.refined
         refined = min(enough, most - explored)
         if draws is None and self.task.uncertainty:
             draws = LAW_DRAWS
         between = None if draws is None else partial(self._draw, draws)
         machine, on_step, done = self.contexts.machine, self.on_step, False
-        for ended in infer(machine, explored, refined, BOUND_TOL * options.tol, between):
+        for ended in infer(machine, explored, refined, BOUND_TOL * options.tol, between, held):
             self._note(machine.error)
             done = ended
             if on_step is None or machine.sampled:

@@ -27,6 +27,7 @@ from quadlin.exceptions import DataWarning
 from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport, report_of_fit, stream_report
 from quadlin.solve.composite.fitting import fit, interrupted, with_passes
+from quadlin.solve.fields.contexts import Posterior
 from quadlin.solve.fields.draws import Draws
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.missing_values import missing_variance
@@ -102,6 +103,7 @@ class Fitted:
     pairs: PairReport | None = None  # what a search for pairs found, where there was one
     noise: float | None = None  # in the user's units, of a posterior that has no law of its own
     train_score: float | None = None  # of the fitted rows, where it was measured
+    posterior: Posterior | None = None  # of a machine, which later rows begin with
 
     @classmethod
     def of(cls, task: Task, state: FitState, options: Options, tally: Tally) -> "Fitted":

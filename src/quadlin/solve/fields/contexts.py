@@ -267,6 +267,13 @@ class Contexts:
         places = np.argsort(self.columns.places)
         return Evidence(prior[places], pull[places])
 
+    def posterior(self, share: float) -> "Posterior | None":
+        """Return what further rows can begin with; None before there are variational sweeps."""
+        if self.machine.sampled:
+            return None
+        prior, pull = self.evidence()
+        return Posterior(self.learned(), Evidence(prior.astype(np.float32), pull), share)
+
     def draw(self, draws: int) -> list[tuple[Learned, float]]:
         """Continue as a sampler; return draws, as many as there is memory for, and their errors."""
         size = 8 * self.machine.point.table.size
@@ -349,7 +356,7 @@ class Posterior(NamedTuple):
         rows = replace(source, X=X, weight=self.share * _weights(source))
         old, (prior, pull), rng = self.learned, self.evidence, np.random.default_rng(0)
         begun = replace(old, frame=old.frame.at(at), table=old.table[at])
-        past = None if again else Evidence(prior[at], pull[at])
+        past = None if again else Evidence(*(a[at].astype(np.float64) for a in (prior, pull)))
         contexts = Contexts(
             rows, begun.frame, old.signs, rng, old.labels, before=begun, evidence=past
         )

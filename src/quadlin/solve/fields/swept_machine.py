@@ -255,14 +255,15 @@ def infer(
     refined: int | None = None,
     tol: float = 0.0,
     between: Callable[[], None] | None = None,
+    held: int = HELD,
 ) -> Iterator[bool]:
     """Sweep, sampled and then variational, and yield whether that was the last sweep.
 
     Sweeps end where the bound rises by less than `tol` per row. `between` is called where the
-    sampler has settled.
+    sampler has settled. Factors have a fixed size in the sweeps that are `held`.
     """
     for number in range(explored):
-        machine.sweep(hold=number < HELD)
+        machine.sweep(hold=number < held)
         yield False
     if between is not None:
         between()
