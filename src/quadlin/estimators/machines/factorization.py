@@ -51,10 +51,11 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     two one-hot fields (users, items, hours, devices), perhaps with numbers and lists of labels
     beside them, are fitted by their posterior if ``alpha="auto"`` and they are in memory, or a
     Source that takes up to 1 GB there: up to 60 sampled and then up to 40 variational sweeps over
-    all columns, in O(nnz(X)·k² + d·k³) time each, with O(n·k² + d·k²) memory. Every column has a
-    coefficient and a factor with a normal prior; each field and each number has a prior of its own
-    and all other columns share one. Means and precisions of the priors and the noise are learned.
-    ``rank="auto"`` starts with 8 components and drops those that the rows do not need. There is no
+    all columns (24 and 16 for 100,000 rows and more), in O(nnz(X)·k² + d·k³) time each, with
+    O(n·k² + d·k²) memory. Every column has a coefficient and a factor with a normal prior; each
+    field and each number has a prior of its own and all other columns share one. Means and
+    precisions of the priors and the noise are learned. ``rank="auto"`` starts with 8 components and
+    drops those that the rows do not need. There is no
     search for pairs; if you ask for pairs, the rows are fitted by least squares. An unseen level is
     treated as the mean of its field.
 

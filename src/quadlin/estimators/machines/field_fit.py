@@ -20,7 +20,7 @@ from quadlin.estimators.rows.checks import check_row_count, check_weights, warn_
 from quadlin.solve.composite.fitting import law_of
 from quadlin.solve.fields.contexts import Contexts, Frame, Learned, draws_of, kept
 from quadlin.solve.fields.draws import predict_all
-from quadlin.solve.fields.swept_machine import EXPLORED, HELD, infer
+from quadlin.solve.fields.swept_machine import HELD, infer
 from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.status_advice import warn_if_unknown
@@ -145,14 +145,15 @@ class _Sweeps:
         """Sweep, and go on from the sampler where there are draws."""
         options = self.task.options
         most = SWEEPS * options.max_iter
-        explored, held = (EXPLORED, HELD) if self.before is None else (EXPLORED_WARM, 0)
+        machine = self.contexts.machine
+        explored, held = (machine.explored, HELD) if self.before is None else (EXPLORED_WARM, 0)
         explored = min(explored, -(-3 * most // 5))
-        enough = self.contexts.machine.refined
+        enough = machine.refined
         refined = min(enough, most - explored)
         if draws is None and self.task.uncertainty:
             draws = LAW_DRAWS
         between = None if draws is None else partial(self._draw, draws)
-        machine, on_step, done = self.contexts.machine, self.on_step, False
+        on_step, done = self.on_step, False
         for ended in infer(machine, explored, refined, BOUND_TOL * options.tol, between, held):
             self._note(machine.error)
             done = ended
