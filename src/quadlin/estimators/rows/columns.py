@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import check_is_fitted
 
-from quadlin.core.arrays import Array, canonical, moved
+from quadlin.core.arrays import Array, canonical, moved, namespace
 from quadlin.core.chunks import Chunk, MemorySource, Table
 from quadlin.core.messages import warn
 from quadlin.core.moments import Tally
@@ -161,7 +161,9 @@ def opened(
             columns.check_source(source)
         return source, columns or Columns.of_source(source)
     chunk, columns = checked(estimator, X, y, weight, columns, least)
-    return MemorySource(chunk.X, chunk.y, chunk.weight), columns
+    rows = chunk.counting()  # those of weight 0 must not even change how sums are rounded
+    ones = rows.weight is not None and bool(namespace(rows.weight).all(rows.weight == 1))
+    return MemorySource(rows.X, rows.y, None if ones else rows.weight), columns
 
 
 def as_source(
