@@ -115,7 +115,7 @@ class Doubts:
 
     def about(self, model: SecondOrderRegressor) -> bool:
         """Tell whether other starts may lead to a better optimum."""
-        per_unknown = self.n / symmetric_unknowns(self.d, model.rank_)
+        per_unknown = self.n / max(1, symmetric_unknowns(self.d, model.rank_))
         # From few measurements a wrong optimum may leave as little as noise does.
         return per_unknown < MANY and self.left(model) > (NOTABLE if per_unknown > FEW else EXACT)
 
