@@ -143,7 +143,8 @@ def columns_in(rows: Any) -> dict[Any, Values] | None:
     table = nw.from_native(rows, eager_only=True, pass_through=True)
     if isinstance(table, nw.DataFrame):
         return {column.name: column for column in table.iter_columns()}
-    if not isinstance(rows, np.ndarray | list) or issparse(rows):
+    becomes_array = hasattr(rows, "__array__") and not hasattr(rows, "shape")
+    if not (isinstance(rows, np.ndarray | list) or becomes_array) or issparse(rows):
         return None
     try:
         values = np.asarray(rows)
