@@ -280,3 +280,14 @@ def test_predictions_that_no_number_can_hold_are_an_error(dtype, size):
     with pytest.raises(ValueError, match=f"1 row.*{dtype}"):
         model.predict(rows)
     assert np.isfinite(model.predict(rows[[0, 2]])).all()
+
+
+def test_predicted_counts_are_at_most_twice_the_largest_of_training():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 2))
+    y = rng.poisson(np.exp(1 + X[:, 0]))
+    far = 2 * np.abs(X).max() * np.ones((1, 2)) * [1, 0]
+    model = SecondOrderRegressor(0, alpha=0.1, loss="poisson").fit(X, y)
+    assert model.predict(far) == pytest.approx([2 * y.max()])
+    model.set_params(extrapolation="free")
+    assert model.predict(far) > 3 * y.max()

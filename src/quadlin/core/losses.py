@@ -14,7 +14,7 @@ A new loss is a new class here, with its name in `LOSSES`: estimators and solver
 compare its name.
 """
 
-from math import exp, log, log1p
+from math import exp, inf, log, log1p
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,7 @@ class Loss:
         """Return the log-likelihood of each row, up to a constant of y, for a noise of 1."""
         return -((f - y) ** 2) / 2
 
-    def predicted(self, f: Array) -> Array:
+    def predicted(self, f: Array, most: float = inf) -> Array:
         """Return the mean of new observations, as far as its dtype can hold it."""
         return f
 
@@ -195,10 +195,11 @@ class Poisson(Loss):
         """Return the log-likelihood of each row, up to a constant of y."""
         return y * f - bounded_exp(f)
 
-    def predicted(self, f: Array) -> Array:
-        """Return eᶠ, but never zero, which would rule every count out."""
+    def predicted(self, f: Array, most: float = inf) -> Array:
+        """Return eᶠ, at most `most`, but never zero, which would rule every count out."""
         xp = namespace(f)
-        return xp.exp(xp.clip(f, min=log(float(xp.finfo(f.dtype).smallest_normal))))
+        least = log(float(xp.finfo(f.dtype).smallest_normal))
+        return xp.exp(xp.clip(f, min=least, max=log(most) if most < inf else None))
 
     def observed_std(self, mean: Array, std: Array) -> Array:
         """Return the standard deviation of counts, which vary by √mean about their mean."""

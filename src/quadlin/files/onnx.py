@@ -112,6 +112,9 @@ def to_onnx(
         y = columns[0]
         if fitted.loss.linked:  # the logarithms of means, none of which is zero
             least = np.log(float(np.finfo(precision).smallest_normal))
+            if limits is not None and fitted.largest_mean < np.inf:
+                most = np.log(fitted.largest_mean)
+                y = graph.node("Min", y, graph.constant(np.array(most)))
             y = graph.node("Exp", graph.node("Max", y, graph.constant(np.array(least))))
         y = graph.cast(graph.cast(y, precision), kind, "y")
         graph.output(y, kind)

@@ -100,7 +100,11 @@ class Recommending:
             left, right = _reversed(left, 1.0), _reversed(right, -1.0)
         best = best_pairs(users.X, left, right(items.X), int(n), tables.excluded(exclude))
         if ranked is None:
-            return tables.frame(best, fitted.loss.predicted(best.scores), "prediction")
+            return tables.frame(
+                best,
+                fitted.loss.predicted(best.scores, fitted.largest_mean if clips else np.inf),
+                "prediction",
+            )
         return tables.frame(best, np.asarray(probability(best.scores)), ranked.name)
 
     def embeddings(self, column: Any) -> Any:

@@ -36,6 +36,7 @@ from quadlin.solve.lowrank.levels import whole
 from quadlin.solve.lowrank.types import Options, Status
 from quadlin.stream.stream import Stream
 
+COUNTS_BEYOND = 2.0  # times the largest training count: the largest mean that is predicted
 REACH = 1.0  # training ranges beyond the training range, up to which features are followed
 MANY = 1.5  # times the number of rows: weights that count so many are worth a word
 
@@ -214,16 +215,22 @@ class Fitted:
         """Return the loss that was minimised."""
         return LOSSES[self.options.loss]
 
+    @property
+    def largest_mean(self) -> float:
+        """Return the largest mean of counts: the exponential is followed no further."""
+        high = self.state.target.high if self.loss.nonnegative else None
+        return COUNTS_BEYOND * float(high[0]) if high is not None and high[0] > 0 else inf
+
     @unflagged
-    def predict_mean(self, X: Array) -> Array:
+    def predict_mean(self, X: Array, free: bool = False) -> Array:
         """Return the means of targets at rows: of counts, the exponential of `predict`."""
         f = self.predict(X)
-        mean = self.loss.predicted(f)
+        mean = self.loss.predicted(f, inf if free else self.largest_mean)
         _refuse_too_large("predicted means", ~namespace(mean).isfinite(mean), f.dtype)
         return mean
 
     @unflagged
-    def predict_std(self, X: Array, absent: csr_array | None = None) -> Array:
+    def predict_std(self, X: Array, absent: csr_array | None = None, free: bool = False) -> Array:
         """Return the standard deviations of new observations at rows; `absent`: missing values."""
         xp, gap = namespace(X), self.missing_variance(X, absent)
 
@@ -233,7 +240,9 @@ class Fitted:
         if self.draws is not None:
             return with_gap(np.asarray(self.draws.predict(X, return_std=True)[1]))
         if self.loss.linked:
-            return self.loss.observed_std(self.predict_mean(X), with_gap(self.predict_error(X)))
+            return self.loss.observed_std(
+                self.predict_mean(X, free), with_gap(self.predict_error(X))
+            )
         assert self.law is not None
         units = self.state.units
         return with_gap(units.target.scale * self.law.predict_std(Block(X, units), predictive=True))

@@ -116,9 +116,10 @@ class Regressing(RegressorMixin):
         check_is_fitted(self)
         if return_std:
             _require_spread(self)
+        fitted, free = self.fitted_, self.extrapolation == "free"
         for chunk, inside in self._chunks(source, "predict"):
-            std = self.fitted_.predict_std(inside, chunk.absent) if return_std else None
-            yield chunk, self.fitted_.predict_mean(inside), std
+            std = fitted.predict_std(inside, chunk.absent, free) if return_std else None
+            yield chunk, fitted.predict_mean(inside, free), std
 
     def predict_interval(self, X: RowsLike, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of intervals for new observations.
