@@ -208,7 +208,9 @@ def _incomplete(missing: Counter[str], rows: int, complete: int) -> Finding:
     if complete == rows:
         return Finding("good", "missing", "no value is missing.")
     counts = listed([f"{name} {count:,}" for name, count in missing.most_common()])
-    text = f"{rows - complete:,} of {rows:,} rows have a missing value ({counts})."
+    gaps = rows - complete
+    verb = "has" if gaps == 1 else "have"
+    text = f"{gaps:,} of {rows:,} rows {verb} a missing value ({counts})."
     return Finding("warning", "missing", text)
 
 
