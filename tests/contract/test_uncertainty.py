@@ -288,6 +288,28 @@ def test_a_missing_value_adds_the_mean_square_of_what_it_could_change():
         np.testing.assert_allclose(added, change.mean(axis=1), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("rate", "most"), [(0.02, 1.04), (0.1, 1.06), (0.25, 1.12)])
+def test_intervals_cover_complete_and_incomplete_rows_of_a_fit_with_missing_values(rate, most):
+    # The most noise grows with the rate: v has one factor λ for all columns.
+    noise, shares = [], {"complete": [], "incomplete": []}
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        rows = rng.standard_normal((1400, 4))
+        y = 2 * rows[:, 0] + rows[:, 1] * rows[:, 2] + rng.standard_normal(1400)
+        rows[rng.random(rows.shape) < rate] = np.nan
+        model = SecondOrderRegressor(missing="mean", uncertainty=True, extrapolation="free")
+        model.fit(rows[:400], y[:400])
+        low, high = model.predict_interval(rows[400:])
+        inside, gaps = (low <= y[400:]) & (y[400:] <= high), np.isnan(rows[400:]).any(axis=1)
+        shares["complete"].append(np.mean(inside[~gaps]))
+        shares["incomplete"].append(np.mean(inside[gaps]))
+        noise.append(model.noise_)
+    # σ of 400 rows is itself uncertain by 3.5%, the mean of twelve by 1%.
+    assert 0.97 < np.mean(noise) < most
+    assert abs(np.mean(shares["complete"]) - 0.95) < 0.02
+    assert abs(np.mean(shares["incomplete"]) - 0.95) < 0.02
+
+
 def test_a_new_level_adds_the_mean_square_of_what_known_levels_change():
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(city=list("ABCDE") * 40)
     y = Y + frame.city.map(dict(zip("ABCDE", range(5), strict=True))) * (1 + frame.a)

@@ -59,7 +59,8 @@ class Chunk:
             xp = namespace(A)
             return xp.take(A, xp.asarray(index, device=A.device), axis=0)
 
-        return Chunk(taken(self.X), taken(self.y), taken(self.weight))
+        absent = None if self.absent is None else self.absent[to_numpy(index)]
+        return Chunk(taken(self.X), taken(self.y), taken(self.weight), absent=absent)
 
     def counting(self) -> "Chunk":
         """Return the rows whose weight is not zero."""
@@ -202,9 +203,9 @@ class MemorySource(RowSource):
         """Cut into at most `count_hint` runs of rows, none of them empty if there are several."""
         if count_hint < 2:
             return [self]
-        table = Chunk(self.X, self.y, self.weight)
+        table = Chunk(self.X, self.y, self.weight, absent=self.absent)
         chunks = (table.between(a, b) for a, b in even_cuts(self.rows, count_hint))
-        return [MemorySource(c.X, c.y, c.weight, self.block_rows) for c in chunks]
+        return [MemorySource(c.X, c.y, c.weight, self.block_rows, c.absent) for c in chunks]
 
     def fingerprint(self) -> str:
         """Return a digest of all rows."""

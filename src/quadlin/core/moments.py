@@ -240,16 +240,17 @@ class Tally(Additive):
     weight: float  # Σω
     squared_weight: float  # Σω²
     unit: int = 1  # greatest common divisor of the weights, or NOT_WHOLE
+    filled: int = 0  # values that were missing
 
     @classmethod
     def of(cls, chunk: Chunk) -> "Tally":
         """Count the rows of a chunk."""
-        n = chunk.X.shape[0]
+        n, filled = chunk.X.shape[0], 0 if chunk.absent is None else int(chunk.absent.nnz)
         if chunk.weight is None:
-            return cls(n, n, float(n), float(n))
+            return cls(n, n, float(n), float(n), filled=filled)
         omega = to_numpy(chunk.weight).astype(np.float64)
         counting, unit = int(np.count_nonzero(omega > 0)), whole_unit(omega)
-        return cls(n, counting, float(omega.sum()), float(omega @ omega), unit)
+        return cls(n, counting, float(omega.sum()), float(omega @ omega), unit, filled)
 
     def __add__(self, other: "Tally") -> "Tally":
         whole = NOT_WHOLE not in (self.unit, other.unit)

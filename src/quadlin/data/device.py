@@ -11,7 +11,7 @@ host. All sums over tensors on a GPU are computed there.
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -376,7 +376,7 @@ class OnGpu(Serial):
         """Return the sum over all chunks, which are large if the kernels can be used."""
         source = self.source
         if takes_wide_blocks(fn) and offer_kernels() and takes_rows(source.X):
-            source = MemorySource(source.X, source.y, source.weight, wide_rows(source))
+            source = replace(source, block_rows=wide_rows(source))
         return folded(fn, source, params, per_row)[0]
 
     def over(self, source: Any) -> Engine:

@@ -96,7 +96,9 @@ def _of_the_fit(model: Any) -> Quality | None:
     if model.loss != "squared":
         return None
     if law is not None and np.isfinite(law.noise):
-        noise = law.noise * fitted.state.units.target.scale
+        # A value that was missing adds to the error of a fitted row, and not to the noise.
+        noise = law.noise if law.of_gaps == 1 else law.error
+        noise = noise * fitted.state.units.target.scale
         value = 1 - noise**2 * law.left / (law.left + law.dof) / variance
         return Quality("R²", value, TRAINING)
     value = 1 - float(history[-1].loss) / variance

@@ -267,9 +267,8 @@ class Fitted:
         if variance is None:
             return None
         device, scale = None if issparse(X) else X.device, state.units.target.scale
-        return namespace(X).asarray(
-            scale**2 * variance, dtype=state.units.mean.dtype, device=device
-        )
+        size = scale**2 * (1.0 if self.law is None else self.law.of_gaps)
+        return namespace(X).asarray(size * variance, dtype=state.units.mean.dtype, device=device)
 
     @unflagged
     def predict_error(self, X: Array) -> Array:
@@ -378,7 +377,7 @@ class Job:
         rows = self.rows.reweighted(factors, targets)
         if isinstance(source, MemorySource):
             both = factors if source.weight is None else factors * source.weight
-            source = MemorySource(source.X, source.y if y is None else targets, both)
+            source = replace(source, y=source.y if y is None else targets, weight=both)
         return replace(self, rows=rows, source=source)
 
     def counting(self) -> tuple["Job", float]:

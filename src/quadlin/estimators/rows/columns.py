@@ -163,7 +163,8 @@ def opened(
     chunk, columns = checked(estimator, X, y, weight, columns, least)
     rows = chunk.counting()  # those of weight 0 must not even change how sums are rounded
     ones = rows.weight is not None and bool(namespace(rows.weight).all(rows.weight == 1))
-    return MemorySource(rows.X, rows.y, None if ones else rows.weight), columns
+    weight = None if ones else rows.weight
+    return MemorySource(rows.X, rows.y, weight, absent=rows.absent), columns
 
 
 def as_source(
@@ -215,7 +216,7 @@ def checked(
         encoder = learned_encoder(estimator, X)
     if first and encoder is None and _guesses(estimator):
         _warn_of_ids(X)
-    fill = estimator.fitted_.fill if fills and not first else None
+    fill, absent = estimator.fitted_.fill if fills and not first else None, None
     # scikit-learn notes names and numbers of columns on the estimator it checks for; the one that
     # is being fitted must stay as it is until there is a new model.
     draft = copy(estimator) if first else estimator
@@ -241,8 +242,8 @@ def checked(
             fill = {name: means[name] for name in columns.number_names}
             columns = replace(columns, fill=fill)
     if fills:
-        X, _ = fill_missing(X, fill or {}, columns.names)
-    return Chunk(X, y, weight), columns
+        X, absent = fill_missing(X, fill or {}, columns.names)
+    return Chunk(X, y, weight, absent=absent), columns
 
 
 def _is_plain(estimator: Any, X: Any) -> bool:

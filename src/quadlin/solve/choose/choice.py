@@ -139,8 +139,9 @@ def _held_out(
     rows: Rows, units: Units, plan: Plan, surveyed: Survey, evident: Options | None = None
 ) -> Options:
     """Choose on held-out rows; the penalty of w is that of the evidence, if given."""
-    weight, d, options = surveyed.features.weight, int(units.scale.shape[0]), plan.options
-    held_out = HeldOut(rows, units, options, weight, np.random.default_rng(plan.seed))
+    d, options, rng = int(units.scale.shape[0]), plan.options, np.random.default_rng(plan.seed)
+    held_out = HeldOut(rows, units, options, surveyed.features.weight, rng)
+    weight = held_out.weight  # of the rows that were fitted: a penalty does not grow with the rows
     rank, alpha, penalised = (
         options.rank,
         options.alpha,

@@ -29,6 +29,7 @@ from quadlin.solve.composite.composer import (
 )
 from quadlin.solve.composite.label_pairs import LabelPairs
 from quadlin.solve.fits.fit_state import FitState, fit_table, with_row_count
+from quadlin.solve.fits.missing_values import with_noise_of_complete_rows
 from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.fits.status_advice import warn_if_unknown
 from quadlin.solve.fits.uncertainty import NORMAL, Uncertainty, made_robust, uncertainty_of
@@ -202,6 +203,8 @@ def _law_of_fit(plan: TablePlan, rows: Rows, fitted: TableFit, tally: Tally) -> 
     elif robust:
         law = made_robust(law, weighted, state.model, bend)
     law = robust_law(law, rows, weighted, state) if plan.robust else law
+    if tally.filled and not (plan.robust or LOSSES[options.loss].linked):
+        law = with_noise_of_complete_rows(law, rows, state.model)
     warn_if_unknown(law, tally)
     return law
 

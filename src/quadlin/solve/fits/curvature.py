@@ -174,7 +174,7 @@ def drawn(
         if converged:
             break
     task.share = 0.0
-    t = draws**-0.5 * t
+    t = draws**-0.5 / (noise or 1.0) * t
     steps = task.coordinates.steps(p.model, p.U, t)
     penalty = steps.penalty(task.coordinates.penalties, task.units.penalty_scale)
     return steps, n * t.dot(task.curvature(p, t)) - penalty, converged

@@ -44,7 +44,7 @@ class Laplace:
 
 
 def sandwiched(rows: Rows, at: Laplace) -> Steps:
-    """Return steps whose squares sum to the covariance: one pass, two with a bend; O(nm²)."""
+    """Return steps whose squares sum to the covariance over σ²: a pass, two with a bend; O(nm²)."""
     steps, xp = at.steps, namespace(at.steps.E)
     S = symmetric(rows.reduce(score_products, at).gram)
     identity = xp.eye(S.shape[0], dtype=S.dtype, device=S.device)
@@ -56,7 +56,8 @@ def sandwiched(rows: Rows, at: Laplace) -> Steps:
         inverse = (V / xp.clip(values, min=INSIDE)) @ V.T
         S = symmetric(inverse @ S @ inverse)
     values, V = xp.linalg.eigh(S)
-    return steps.combined(xp.astype(V * xp.sqrt(xp.clip(values, min=0)), steps.E.dtype))
+    root = V * (xp.sqrt(xp.clip(values, min=0)) / at.noise)
+    return steps.combined(xp.astype(root, steps.E.dtype))
 
 
 def score_products(chunk: Chunk, at: Laplace) -> Products:

@@ -75,13 +75,14 @@ class Uncertainty:
     units: Units
     spread: ErrorSteps | ColumnCovariances
     noise: float  # σ, of an observation
-    error: float  # σ of the parameters: the same, except with Huber's loss and `robust`
+    error: float  # σ of the parameters: the same, but for Huber's loss and for missing values
     dof: float  # the effective number of parameters
     left: float  # n − dof: for quantiles of Student's t; `NORMAL` if the noise is known
     exact: bool  # whether Σ tᵢtᵢᵀ = H⁻¹; otherwise on average over draws, or an approximation
     converged: bool  # whether the draws reached CG_TOL; otherwise spreads are too small
     passes: int  # over the rows
-    robust: bool = False  # whether noise may differ between rows; then Σ tᵢtᵢᵀ includes σ²
+    robust: bool = False  # whether noise may differ between rows
+    of_gaps: float = 1.0  # λ of `missing_values`
 
     @property
     def by_columns(self) -> bool:
@@ -187,10 +188,10 @@ def uncertainty_of(
     if robust and freedom >= 1 and exact:
         ridge = any(task.coordinates.penalties)
         at = Laplace(p.model, units, steps, root, noise, ridge, bend)
-        steps, error = sandwiched(rows, at), 1.0
+        steps = sandwiched(rows, at)
     elif robust and freedom >= 1:
         steps, _, converged = drawn(task, p, draws, noise)
-        error = 1.0 if unit_noise else sqrt(p.sums.weight / freedom)
+        error = noise * (1.0 if unit_noise else sqrt(p.sums.weight / freedom))
     if options.levels_are_ambiguous:
         steps = settled_steps(steps, units, fields)
     spread, passes = ErrorSteps.of(steps), rows.walks - before
@@ -232,7 +233,7 @@ def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -
     assert isinstance(steps, ErrorSteps)
     root = namespace(steps.E).ones_like(steps.c)
     at = Laplace(model, law.units, steps, root, law.noise, True, bend)
-    return replace(law, spread=ErrorSteps.of(sandwiched(rows, at)), error=1.0, robust=True)
+    return replace(law, spread=ErrorSteps.of(sandwiched(rows, at)), error=law.noise, robust=True)
 
 
 def standard_errors_of(level: float, left: float) -> float:
