@@ -191,15 +191,23 @@ def moved_to(leaf: Any, xp: Namespace, device: Any) -> Any:
     return xp.asarray(leaf, device=device) if isinstance(leaf, np.ndarray) else leaf
 
 
+def _unwritable(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray):
+        leaf.flags.writeable = False
+    return leaf
+
+
 T = TypeVar("T")
-_last: dict[Any, tuple[tuple[Any, ...], Any]] = {}  # arguments and value, by function
+_last: dict[Any, tuple[tuple[tuple[Any, ...], Any], ...]] = {}  # arguments and values, by function
+KEPT = 8  # values of a function: models that take turns to predict, such as those of classes
 
 
 def remembered(fn: Callable[..., T]) -> Callable[..., T]:
-    """Return the last value again if all arguments, given by position, are the very same objects.
+    """Return an earlier value again if all arguments, given by position, are the very same objects.
 
-    For functions of O(kd) numbers that do not change: the last arguments and value are kept until
-    the pass over the rows ends. Any number of threads may call it.
+    For functions of O(kd) numbers that do not change: the last few arguments and values are kept
+    until the pass over the rows ends. NumPy arrays among the values cannot be written to. Any
+    number of threads may call it.
 
     Examples
     --------
@@ -212,11 +220,13 @@ def remembered(fn: Callable[..., T]) -> Callable[..., T]:
 
     @wraps(fn)
     def inner(*args: Any) -> T:
-        last_args, value = _last.get(inner, ((), None))
-        if len(last_args) != len(args) or any(map(is_not, last_args, args)):
-            value = fn(*args)
-            _last[inner] = args, value  # as one, so that threads agree
-        result: T = value
+        last = _last.get(inner, ())
+        for known, value in last:
+            if len(known) == len(args) and not any(map(is_not, known, args)):
+                result: T = value
+                return result
+        result = mapped(_unwritable, fn(*args))
+        _last[inner] = ((args, result), *last[: KEPT - 1])  # as one, so that threads agree
         return result
 
     return inner

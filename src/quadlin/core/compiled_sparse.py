@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import Array
+from quadlin.core.arrays import Array, remembered
 from quadlin.core.compiled import Kernel, usable
 from quadlin.core.library import (
     Pass,
@@ -61,9 +61,12 @@ class SparseKernel(Kernel):
         """Run a pass, and return the sums (d, columns) and those of squares (d, square_columns)."""
         X, (n, d), level = self.X, self.X.shape, self.pieces.level
         q, s = (0 if weights is None else weights.shape[1] for weights in (Q, S))
-        weights, square_weights, constant = self._weights(Q, S, q, s)
-        back = self._lines(d, columns)
-        back_squares = self._lines(d, square_columns)
+        # What cannot be written to stays as it is, such as the columns of a model that predicts.
+        make = _weights if any(w is not None and w.flags.writeable for w in (Q, S)) else _remembered
+        pieces = self.pieces
+        weights, square_weights, constant = make(Q, S, pieces.scale, pieces.shift, level)
+        back = _lines(d, columns, self.dtype)
+        back_squares = _lines(d, square_columns, self.dtype)
         totals = np.zeros(columns)
         rows = SparseStructure(index_bytes=X.indices.itemsize, levelled=level is not None)
         rows.level = 0 if level is None else float(level[0])
@@ -79,8 +82,8 @@ class SparseKernel(Kernel):
             "back": back,
             "back_squares": back_squares,
             "totals": totals,
-            "scale": self.vector(self.pieces.scale),
-            "shift": self.vector(self.pieces.shift),
+            "scale": self.vector(pieces.scale),
+            "shift": self.vector(pieces.shift),
         }
         point(rows, arrays)
         what.n, what.d, what.q, what.s = n, d, q, s
@@ -94,27 +97,33 @@ class SparseKernel(Kernel):
         loaded.run_sparse_pass(what_at, rows_at, size, instruction_level())
         return back[:, :columns], back_squares[:, :square_columns]
 
-    def _weights(
-        self, Q: Array | None, S: Array | None, q: int, s: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the factors of entries and of their squares, and what is subtracted."""
-        pieces, d, level = self.pieces, self.X.shape[1], self.pieces.level
-        scale, shift = pieces.scale[:, None], pieces.shift[:, None]
-        weights, constant = self._lines(d, q + s), np.zeros(q + s, self.dtype)
-        square_weights = self._lines(d, s if level is None else 0)
-        if Q is not None:
-            np.multiply(scale, Q, out=weights[:, :q])
-            constant[:q] = pieces.shift @ Q
-        if S is not None:
-            slope = -2 * shift if level is None else level * scale - 2 * shift
-            weights[:, q : q + s] = slope * scale * S
-            constant[q:] = -(pieces.shift**2 @ S)
-            if level is None:
-                square_weights[:, :s] = scale**2 * S
-        return weights, square_weights, constant
 
-    def _lines(self, rows: int, columns: int) -> np.ndarray:
-        """Return zeros that start at a line of the cache, in rows of whole vectors or of one."""
-        unit = UNIT // self.dtype.itemsize
-        width = columns if columns == 1 else -(-columns // unit) * unit
-        return aligned_zeros((rows, width), self.dtype)
+def _weights(
+    Q: Array | None, S: Array | None, scale: np.ndarray, shift: np.ndarray, level: Array | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the factors of entries and of their squares, and what is subtracted."""
+    (d,), dtype = scale.shape, scale.dtype
+    q, s = (0 if weights is None else weights.shape[1] for weights in (Q, S))
+    weights, constant = _lines(d, q + s, dtype), np.zeros(q + s, dtype)
+    square_weights = _lines(d, s if level is None else 0, dtype)
+    by_scale, by_shift = scale[:, None], shift[:, None]
+    if Q is not None:
+        np.multiply(by_scale, Q, out=weights[:, :q])
+        constant[:q] = shift @ Q
+    if S is not None:
+        slope = -2 * by_shift if level is None else level * by_scale - 2 * by_shift
+        weights[:, q : q + s] = slope * by_scale * S
+        constant[q:] = -(shift**2 @ S)
+        if level is None:
+            square_weights[:, :s] = by_scale**2 * S
+    return weights, square_weights, constant
+
+
+_remembered = remembered(_weights)
+
+
+def _lines(rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
+    """Return zeros that start at a line of the cache, in rows of whole vectors or of one."""
+    unit = UNIT // dtype.itemsize
+    width = columns if columns == 1 else -(-columns // unit) * unit
+    return aligned_zeros((rows, width), dtype)

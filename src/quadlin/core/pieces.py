@@ -1,13 +1,14 @@
 """The rows of one block as they are given, cut into pieces that are multiplied in the cache."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core import numpy_kernel
-from quadlin.core.arrays import Array, is_numpy, namespace
+from quadlin.core.arrays import Array, is_numpy, namespace, remembered
 from quadlin.core.units import Units
 
 # Z Q = X(D Q) − 1(νᵀQ) subtracts what the means contribute after it has been rounded. With unit
@@ -236,9 +237,17 @@ def _level(X: Array, dtype: np.dtype) -> Array:
     for entries in (X.data[:FIRST], X.data):  # where they differ, the first ones tell
         if entries.min() != entries.max():
             return None
-    return X.data[:1].astype(dtype)
+    level = X.data[:1].astype(dtype)
+    return _ones(level.dtype) if level == 1 else level
 
 
+@cache
+def _ones(dtype: np.dtype) -> np.ndarray:
+    """Return the level of one-hot rows, always the same array: see `remembered`."""
+    return np.ones(1, dtype)
+
+
+@remembered
 def far_columns(nu: Array) -> Array:
     """Mark the columns that are standardised outright."""
     return namespace(nu).abs(nu) > FAR[_bytes(nu)]
@@ -252,6 +261,7 @@ def many_far(nu: Array) -> bool:
     return together > FAR_TOGETHER[_bytes(nu)] ** 2 or FEW * count > far.shape[0]
 
 
+@remembered
 def wild(units: Units) -> bool:
     """Tell whether squares, in the user's units, may leave the range of numbers."""
     xp, scale = namespace(units.scale), units.scale

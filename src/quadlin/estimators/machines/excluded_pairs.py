@@ -6,16 +6,23 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from quadlin.data.encoder import TableEncoder, label_of
+from quadlin.data.encoder import TableEncoder, label_of, labels_of
 from quadlin.data.names import shortened
 
 SIDES = ("user_rows", "item_rows")
+ROW = "quadlin row"  # the name of a column of positions
 Frame = nw.DataFrame[Any]
 
 
 def keys_of(frame: Frame, names: Sequence[Any]) -> list[tuple[str, ...]]:
     """Return what each row has in some columns, as text."""
-    values = [[label_of(value) for value in frame.get_column(n).to_list()] for n in names]
+    columns = [frame.get_column(name) for name in names]
+    values = [
+        labels_of(column.to_numpy())
+        if column.dtype.is_integer() and not column.null_count()
+        else [label_of(value) for value in column.to_list()]
+        for column in columns
+    ]
     return list(zip(*values, strict=True))
 
 
@@ -28,41 +35,58 @@ def matches(
             "exclude is a frame, but user_rows and item_rows are arrays: give two columns of "
             "positions, those of users and those of items."
         )
-    rows, keys = [], []
-    for frame, side in zip(frames, SIDES, strict=True):
-        common = [name for name in frame.columns if name in pairs.columns]
-        if not common:
-            raise ValueError(
-                f"`exclude` has no column in common with {side}: it has "
-                f"{shortened(pairs.columns)}, and {side} {shortened(frame.columns)}."
-            )
-        ids = _ids(frame, common, encoder)
+    ids = [_ids(frame, pairs, side, encoder) for frame, side in zip(frames, SIDES, strict=True)]
+    sides = [
+        frame.with_row_index(ROW).select([ROW, *its])
+        for frame, its in zip(frames, ids, strict=True)
+    ]
+    # Most pairs are of other users: the frames' library compares what has the same dtype.
+    pairs = _within(pairs, sides[0], ids[0])
+    sides = [_within(side, pairs, its) for side, its in zip(sides, ids, strict=True)]
+    rows = []
+    for side, its in zip(sides, ids, strict=True):
         at: dict[tuple[str, ...], list[int]] = {}
-        for i, key in enumerate(keys_of(frame, ids)):
+        for i, key in zip(side.get_column(ROW).to_list(), keys_of(side, its), strict=True):
             at.setdefault(key, []).append(i)
         rows.append(at)
-        keys.append(keys_of(pairs, ids))
+    keys = zip(*(keys_of(pairs, its) for its in ids), strict=True)
     both = {
-        (u, i)
-        for user, item in zip(*keys, strict=True)
-        for u in rows[0].get(user, ())
-        for i in rows[1].get(item, ())
+        (u, i) for user, item in keys for u in rows[0].get(user, ()) for i in rows[1].get(item, ())
     }
     ordered = np.array(sorted(both), dtype=np.intp).reshape(-1, 2)
     return ordered[:, 0], ordered[:, 1]
 
 
-def _ids(frame: Frame, names: list[Any], encoder: TableEncoder | None) -> list[Any]:
-    """Return those of some columns that identify the rows: categories, as many as are needed.
+def _within(rows: Frame, others: Frame, names: list[Any]) -> Frame:
+    """Return the rows whose values may also be those of other rows."""
+    for name in names:
+        values, known = rows.get_column(name), others.get_column(name)
+        plain = values.dtype == known.dtype and values.dtype not in (nw.List, nw.Object)
+        if plain and not known.null_count():
+            rows = rows.filter(values.is_in(known.unique().to_list()))
+    return rows
 
-    An age or genres may have changed since, and do not make another user or item.
+
+def _ids(frame: Frame, pairs: Frame, side: str, encoder: TableEncoder | None) -> list[Any]:
+    """Return those of the shared columns that identify the rows of a side.
+
+    These are categories, as many as are needed: an age or genres may have changed since, and do not
+    make another user or item.
     """
+    names = [name for name in frame.columns if name in pairs.columns]
+    if not names:
+        raise ValueError(
+            f"`exclude` has no column in common with {side}: it has "
+            f"{shortened(pairs.columns)}, and {side} {shortened(frame.columns)}."
+        )
     levels = {} if encoder is None else dict(zip(encoder.input_names, encoder.levels, strict=True))
     size = {name: len(its) for name in names if (its := levels.get(str(name))) is not None}
+    if len(size) == 1:
+        return list(size)
     ids: list[Any] = []
     distinct = 0
     for name in sorted(size, key=lambda name: -size[name]):
-        count = len(set(keys_of(frame, [*ids, name])))
+        count = len(frame.select([*ids, name]).unique())
         if count > distinct:
             ids, distinct = [*ids, name], count
     return ids or names

@@ -6,7 +6,7 @@ from typing import Any
 
 import narwhals as nw
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array, csr_matrix
 from sklearn.utils import check_array
 
 from quadlin.core.arrays import refuse_broken_sparse
@@ -104,7 +104,7 @@ class TwoTables:
                 warn_unseen(unseen)
                 told.update(counts)
             X, _ = fill_missing(X, self.fill or {}, encoder.names)
-            return self._within_reach(Half(csr_matrix(X), features))
+            return self._within_reach(Half(csr_array(X), features))
         features = np.array([columns.names.index(name) for name in names])
         finite = True if self.fill is None else "allow-nan"
         with clear_errors(chosen.to_native()):
@@ -121,7 +121,7 @@ class TwoTables:
             )
         for X, side in zip(rows, SIDES, strict=True):
             refuse_broken_sparse(X, str(side))
-        users, items = (csr_matrix(check_array(X, accept_sparse="csr")) for X in rows)
+        users, items = (csr_array(check_array(X, accept_sparse="csr")) for X in rows)
         d = len(columns.names)
         for X, side in zip((users, items), SIDES, strict=True):
             if X.shape[1] != d:

@@ -81,7 +81,7 @@ class Reach:
         if not X.shape[0]:
             return X, 0
         xp = namespace(X)
-        low, high = (xp.astype(bound, X.dtype) for bound in (self.low, self.high))
+        low, high = (xp.astype(bound, X.dtype, copy=False) for bound in (self.low, self.high))
         if issparse(X):
             data = np.clip(X.data, low[X.indices], high[X.indices])
             if np.array_equal(data, X.data):

@@ -299,7 +299,8 @@ def encoded(
 ) -> Array:
     """Turn the categorical columns of rows into one-hot fields."""
     X, unseen = encoder.encode(rows, may_be_missing)
-    validated(estimator, rows, skip_check_array=True, reset=reset)
+    if reset:
+        validated(estimator, rows, skip_check_array=True, reset=True)  # else the encoder compares
     if unseen:
         warn_unseen(unseen, learns)
     return X

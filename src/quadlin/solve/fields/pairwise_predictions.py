@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from quadlin.core.arrays import mapped, to_numpy
+from quadlin.core.arrays import mapped, remembered, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.losses import probability
 from quadlin.core.model import Model, assembly_of, columns_of, evaluate
@@ -56,10 +56,8 @@ def sides_of(
     features : two arrays
         The features of each side; together they are all features.
     """
-    model, units = _in_numpy(state.model), _in_numpy(state.units)
-    y = units.target.scale
-    first, second = (_restricted(model, units, c) for c in features)
-    first = (replace(first[0], c=model.c + units.target.mean / y), first[1])
+    first, second = _parts(state, *features)
+    model, y = first[0], first[1].target.scale
 
     def left(X: Any) -> Side:
         alone, products = _alone(*first, X)
@@ -191,6 +189,17 @@ def _restricted(model: Model, units: Units, c: np.ndarray) -> tuple[Model, Units
     """Return the part of a model that involves only some features."""
     part = Model(model.U[c], model.s, model.w[c], 0.0, model.free[c])
     return part, mapped(lambda a: a[c] if isinstance(a, np.ndarray) else a, units)
+
+
+@remembered
+def _parts(
+    state: FitState, first: np.ndarray, second: np.ndarray
+) -> tuple[tuple[Model, Units], tuple[Model, Units]]:
+    """Return the parts of both sides, of which the first has the constant."""
+    model, units = _in_numpy(state.model), _in_numpy(state.units)
+    parts = [_restricted(model, units, c) for c in (first, second)]
+    c = model.c + units.target.mean / units.target.scale
+    return (replace(parts[0][0], c=c), parts[0][1]), parts[1]
 
 
 def _in_numpy(parts: Any) -> Any:
