@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from cyclopts.exceptions import UnusedCliTokensError
 
 from quadlin import __version__
-from quadlin.cli.options import STANDARD, UsageError, as_flags
+from quadlin.cli.options import EVERY_OPTION, STANDARD, UsageError, as_flags
 from quadlin.core.messages import printable
 
 HELP = """Second order linear models, y = b + x'w + x'Mx with M low-rank.
@@ -44,8 +44,8 @@ COMMANDS = {
     "evaluate": ("quadlin.cli.predict", "Measure how well a model predicts rows with a target."),
     "inspect": ("quadlin.cli.inspection", "Show what a model has learned."),
     "export": ("quadlin.cli.inspection", "Write a model as an ONNX graph."),
-    "demo": ("quadlin.cli.inspection", "Show the method on problems with a known answer."),
-    "reproduce": ("quadlin.cli.inspection", "Run the experiments of the paper."),
+    "demo": ("quadlin.cli.reproduction", "Show the method on problems with a known answer."),
+    "reproduce": ("quadlin.cli.reproduction", "Run the experiments of the paper."),
 }
 COMMON = Group("Common options", sort_key=100)
 OK, FAILED, USAGE, STOPPED = 0, 1, 2, 130
@@ -97,6 +97,7 @@ def build(argv: Sequence[str]) -> App:
         name="quadlin",
         help=HELP,
         help_format="plaintext",
+        default_parameter=EVERY_OPTION,
         version=__version__,
         result_action="return_value",
         suppress_keyboard_interrupt=False,
@@ -109,7 +110,7 @@ def build(argv: Sequence[str]) -> App:
 
     def launch(
         *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-        debug: Annotated[bool, Parameter(group=COMMON, negative="", show_default=False)] = False,
+        debug: Annotated[bool, Parameter(group=COMMON)] = False,
     ) -> None:
         """Take what every command takes.
 

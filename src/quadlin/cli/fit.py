@@ -4,7 +4,6 @@ import time
 from ast import literal_eval
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import isclose
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +11,7 @@ import numpy as np
 from cyclopts import Group, Parameter
 
 from quadlin.cli.options import (
-    FLAG,
-    Flag,
+    MODEL_SUFFIX,
     OutputOptions,
     OutputPath,
     TableOptions,
@@ -26,12 +24,11 @@ from quadlin.cli.options import (
     print_note,
     split_names,
 )
-from quadlin.cli.predict import check_model_output
-from quadlin.cli.rows import hold_rows, open_rows, watched
+from quadlin.cli.rows import check_output, hold_rows, open_rows, watched
 from quadlin.core.losses import LOSSES
-from quadlin.core.moments import Moments
 from quadlin.data import Source
 from quadlin.data.encoder import text_columns
+from quadlin.data.files import format_of
 from quadlin.data.names import shortened
 from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
@@ -40,14 +37,11 @@ from quadlin.estimators.regression.regressor import SecondOrderRegressor
 from quadlin.estimators.rows.checks import check_options
 from quadlin.explain.diagnosis import listed
 from quadlin.explain.tables import eigenvalues_name, found_pairs, rank_of, text_table
-from quadlin.files.model_file import save
+from quadlin.files.model_file import PICKLE_SUFFIXES, save
 from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.lowrank.types import Status
 
 BETWEEN = ":"  # the two features of a pair
-ZERO_OR_ONE = (
-    "The target has only the values 0 and 1. For probabilities of the two, use --classify."
-)
 
 
 @Parameter(name="*", group=Group("Model", sort_key=5))
@@ -63,7 +57,7 @@ class ModelOptions:
     """Products beside the low-rank part: auto, none, a maximum, or "age:income,age:age"."""
     loss: str | None = None
     """squared (the default); huber limits the influence of outliers; poisson is for counts."""
-    uncertainty: Annotated[bool | None, FLAG] = None
+    uncertainty: bool | None = None
     """Also compute standard errors, for predict --std."""
 
 
@@ -73,7 +67,7 @@ def fit(
     output: OutputPath = Path("model.safetensors"),
     read: TableOptions = TableOptions(),
     model: ModelOptions = ModelOptions(),
-    fm: Flag = False,
+    fm: bool = False,
     classify: Annotated[bool | None, Parameter(negative="--no-classify")] = None,
     answer: OutputOptions = OutputOptions(),
 ) -> None:
@@ -104,7 +98,7 @@ def fit(
     """
     check_model_output(output, data)
     labels = {None: "auto", True: "learn", False: None}[classify]
-    source, unasked = open_rows(data, read, answer, classes=labels), classify is None
+    source, unasked = open_rows(data, read, answer, labels=labels), classify is None
     if classify is None:
         classify = _is_classified(source, answer)
     estimator = make_estimator(model, source, fm, classify)
@@ -115,7 +109,7 @@ def fit(
             estimator.fit(rows)
             if estimator.status_ is Status.interrupted:
                 raise KeyboardInterrupt
-            if not classify and (estimator.loss != "squared" or any(estimator.alpha_)):
+            if not classify and bool(estimator.target_moments_.varies(np.float64)[0]):
                 score = estimator.score(rows)  # one more pass: the objective is not the error
                 estimator.adopt(replace(estimator.fitted_, train_score=score))
     except KeyboardInterrupt:
@@ -131,7 +125,7 @@ def fit(
         gap = "a missing target" if read.missing == "mean" else "missing values"
         print_note(f"{source.dropped:,} rows with {gap} were left out.", answer.silent)
     save(estimator, output)
-    content, table = (_classes if classify else _numbers)(estimator, score)
+    content, table = _outcome(estimator, score)
     content = {
         "model": str(output),
         "rows": estimator.n_samples_seen_,
@@ -142,19 +136,34 @@ def fit(
         "seconds": round(time.perf_counter() - start, 3),
         **content,
     }
+    took = f"{content['passes']:,} passes in {content['seconds']:.1f} s"
     table = [
         ["rows", f"{content['rows']:,}"],
         ["features", f"{content['features']:,}"],
         *table,
-        [
-            "status",
-            f"{content['status']}, {content['passes']:,} passes in {content['seconds']:.1f} s",
-        ],
+        ["status", f"{content['status']}, {took}"],
         ["model", content["model"]],
     ]
     print_answer(content, text_table(None, table), answer)
-    if not classify and unasked and is_zero_or_one(estimator.target_moments_):
-        print_note(ZERO_OR_ONE, answer.silent)
+    if unasked and not classify and bool(estimator.target_moments_.has_two_values[0]):
+        text = "The target takes two values. For probabilities of the two, use --classify."
+        print_note(text, answer.silent)
+
+
+def check_model_output(path: Path, *inputs: Any) -> None:
+    """Refuse a name that promises another format than that of a model file."""
+    check_output(path, *inputs)
+    suffix = path.suffix.lower()
+    if suffix == ".onnx":
+        raise UsageError(
+            f"-o {path}: fit writes .safetensors files. Save such a file first, then use quadlin "
+            "export for ONNX."
+        )
+    if suffix in PICKLE_SUFFIXES or format_of(path.name) is not None:
+        raise UsageError(
+            f"-o {path}: a model is written in the safetensors format, so its name cannot end in "
+            f"{suffix}. Use -o {path.with_suffix(MODEL_SUFFIX)}."
+        )
 
 
 def make_estimator(model: ModelOptions, source: Source, fm: bool, classify: bool) -> Any:
@@ -240,69 +249,36 @@ def _pair(text: str, names: Sequence[str]) -> tuple[str, str]:
     )
 
 
-def _numbers(model: Any, score: float | None) -> tuple[dict[str, Any], list[list[str]]]:
-    """Return what a fit of a number has come to; no score means that the loss is the error."""
-    target, loss = model.target_moments_, model.history_[-1].loss
-    varies = bool(target.varies(np.float64)[0])
-    if not varies:
-        score = None
-    elif score is None:
-        score = 1 - loss / float(target.var[0])
-    name = LOSSES[model.loss].score
-    content = {
-        "passes": getattr(model, "n_passes_", model.history_[-1].passes),
-        "features": len(model.coef_),
-        "rank": model.rank_,
-        "alpha": model.alpha_,
-        "eigenvalues": model.eigenvalues_,
-        "pairs": [pair._asdict() for pair in found_pairs(model)],
-        "loss": loss,
-        f"{name[0]}2_train".lower(): score,
-    }
-    shown = number(score) if varies else "none: not defined for a constant target"
-    return content, [["rank", rank_of(model) + _eigenvalues(model)], [f"{name} (training)", shown]]
-
-
-def _classes(model: Any, score: float | None) -> tuple[dict[str, Any], list[list[str]]]:
-    """Return what a fit of classes has come to."""
-    labels = model.classes_.tolist()
-    parts = [model] if len(labels) == 2 else [model.one_vs_rest(label) for label in labels]
-    one = len(parts) == 1
+def _outcome(model: Any, score: float | None) -> tuple[dict[str, Any], list[list[str]]]:
+    """Return what a fit has come to, as data and as lines to print; a classifier has no `score`."""
+    labels = getattr(model, "classes_", np.empty(0)).tolist()
+    parts = [model.one_vs_rest(label) for label in labels] if len(labels) > 2 else [model]
 
     def of_parts(values: list[Any]) -> Any:
-        return values[0] if one else values
+        return values[0] if len(parts) == 1 else values
 
-    losses = [part.history_[-1].loss for part in parts]
+    losses, name = [part.history_[-1].loss for part in parts], LOSSES[model.loss].score
     content = {
-        "passes": model.n_passes_,
+        "passes": getattr(model, "n_passes_", model.history_[-1].passes),
         "features": len(parts[0].coef_),
-        "classes": labels,
         "rank": of_parts([part.rank_ for part in parts]),
         "alpha": of_parts([part.alpha_ for part in parts]),
         "pairs": [pair._asdict() for part in parts for pair in found_pairs(part)],
         "loss": of_parts(losses),
     }
-    note = "" if one else "   one model for each class against the rest"
-    count = len(content["pairs"])
-    note += f", beside {count} pair{'s' * (count > 1)} of features" if count else ""
-    table = [
-        ["classes", ", ".join(map(str, labels[:8])) + (", …" if len(labels) > 8 else "")],
-        ["rank", ", ".join(str(part.rank_) for part in parts[:8]) + note],
-        ["log-loss + penalty", ", ".join(map(number, losses[:8]))],
-    ]
-    return content, table
-
-
-def is_zero_or_one(target: Moments) -> bool:
-    """Tell whether a target takes the values 0 and 1 only: then its variance is μ(1 − μ)."""
-    mean, var = float(target.mean[0]), float(target.var[0])
-    return bool(target.has_two_values[0]) and isclose(var, mean * (1 - mean), rel_tol=1e-9)
+    rank = rank_of(model) + _eigenvalues(model) if len(parts) == 1 else (
+        listed([str(part.rank_) for part in parts]) + "   one model for each class against the rest"
+    )  # fmt: skip
+    if labels:
+        content["classes"] = labels
+        table = [["classes", listed(list(map(str, labels)))], ["rank", rank]]
+        return content, [*table, ["log-loss + penalty", listed(list(map(number, losses)))]]
+    content |= {"eigenvalues": model.eigenvalues_, f"{name[0]}2_train".lower(): score}
+    shown = "none: not defined for a constant target" if score is None else number(score)
+    return content, [["rank", rank], [f"{name} (training)", shown]]
 
 
 def _eigenvalues(model: Any) -> str:
-    values = model.eigenvalues_
-    if not len(values):
-        return ""
-    shown = ", ".join(number(float(value), sign=True) for value in values[:5])
+    values = [number(float(value), sign=True) for value in model.eigenvalues_]
     name = eigenvalues_name(model.rank_, len(model.coef_))
-    return f"   {name} {shown}" + (", …" if len(values) > 5 else "")
+    return f"   {name} {listed(values)}" if values else ""

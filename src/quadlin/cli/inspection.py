@@ -1,12 +1,9 @@
-"""Commands that show: `inspect`, `pairs`, `export`, `demo` and `reproduce`."""
+"""Commands that show: `inspect`, `pairs` and `export`."""
 
-import importlib
-import importlib.util
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from quadlin.cli.options import (
     WHOLE,
@@ -18,11 +15,15 @@ from quadlin.cli.options import (
     as_flags,
     number,
     print_answer,
-    print_note,
-    split_names,
 )
-from quadlin.cli.predict import check_output
-from quadlin.cli.rows import load_model, open_rows, open_rows_for, stored_rows, watched
+from quadlin.cli.rows import (
+    check_output,
+    load_model,
+    open_rows,
+    open_rows_for,
+    stored_rows,
+    watched,
+)
 from quadlin.estimators.labels.classifier import SecondOrderClassifier
 from quadlin.explain.page import describe, model_page, pictures_of
 from quadlin.explain.pairs import find_pairs
@@ -34,7 +35,7 @@ def inspect(
     model: Path,
     data: str | None = None,
     *,
-    top: Annotated[int, WHOLE] = 10,
+    top: Annotated[int, WHOLE, Parameter(show_default=True)] = 10,
     html: Path | None = None,
     label: str | None = None,
     read: LabelledRowOptions = LabelledRowOptions(),
@@ -123,7 +124,7 @@ def pairs(
     data: str,
     *,
     max_pairs: Annotated[int | Literal["auto"], WHOLE] = "auto",
-    squares: Annotated[bool, Parameter(negative="--no-squares", show_default=False)] = True,
+    squares: Annotated[bool, Parameter(negative="--no-squares")] = True,
     stability: int | None = None,
     test_on: Literal["all", "half"] = "all",
     read: TableOptions = TableOptions(),
@@ -151,7 +152,7 @@ def pairs(
     test_on
         Test the pairs on all rows, or on the half of the rows that the search did not see.
     """
-    source = open_rows(data, read, answer, classes=None)
+    source = open_rows(data, read, answer, labels=None)
     with watched(source, "searching", answer.silent, again=True) as rows:
         report = find_pairs(
             rows,
@@ -207,129 +208,3 @@ def export(
     outputs = " and ".join(content["outputs"])
     lines = [f"{output}: from {shown} to {outputs}"]
     print_answer(content, lines, answer)
-
-
-@Parameter(name="*", group=Group("Settings of the panels", sort_key=10))
-@dataclass(frozen=True)
-class PanelOptions:
-    """The settings of the panels of the paper's figure."""
-
-    features: Annotated[int | None, WHOLE] = None
-    """Number of features d."""
-    rank: Annotated[int | None, WHOLE] = None
-    """Rank k of the model."""
-    rows: str | None = None
-    """Training rows: a number, or a multiple of kd such as 30kd."""
-    noise: float | None = None
-    """Standard deviation of the noise."""
-    signed: Annotated[bool, Parameter(negative="")] = False
-    """Eigenvalues of M of alternating signs."""
-    ratio: float = 1.0
-    """Ratio of the largest eigenvalue of M to the smallest."""
-    coherent: Annotated[bool, Parameter(negative="")] = False
-    """Eigenvectors of M that are features instead of random directions."""
-    trials: Annotated[int | None, WHOLE] = None
-    """Number of trials."""
-    iterations: Annotated[int | None, WHOLE] = None
-    """Maximum number of iterations of a solver."""
-    distribution: str | None = None
-    """gaussian, truncated:0.1, bernoulli:0.2, exponential, ar1:0.9, or a file with draw()."""
-    methods: str | None = None
-    """Built-in methods, separated by commas; all by default."""
-    solvers: Annotated[
-        tuple[str, ...], Parameter(name="--solver", negative="", show_default=False)
-    ] = ()
-    """A Python file that defines solve(X, y, setting, report); may be repeated."""
-
-
-def demo() -> None:
-    """Show the method on problems with a known answer.
-
-    Recovers known models, explains a real table, and draws both: its interactions
-    to demo/interactions.png and the convergence to demo/convergence.png.
-
-      quadlin demo
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError('The demo draws with matplotlib: pip install "quadlin[plot]".')
-    importlib.import_module("quadlin.paper.demo").main()
-
-
-def reproduce(
-    *,
-    full: Annotated[bool, Parameter(negative="--quick")] = False,
-    only: str | None = None,
-    folder: Path | None = None,
-    device: str = "cpu",
-    jobs: Annotated[int | None, WHOLE] = None,
-    report_only: Annotated[bool, Parameter(negative="")] = False,
-    panels: PanelOptions = PanelOptions(),
-    answer: OutputOptions = OutputOptions(),
-) -> None:
-    """Run the experiments of the paper.
-
-    Finished tasks are kept: after an interruption the same command continues.
-
-      quadlin reproduce
-      quadlin reproduce --only a,b --folder results
-      quadlin reproduce --only a --features 200 --rows 30kd --solver mine.py
-      quadlin reproduce --full --device cuda
-      quadlin reproduce --report-only --folder results
-
-    Parameters
-    ----------
-    full
-        Use the sizes of the paper, which takes hours; --quick, the default, takes minutes.
-    only
-        Names of experiments, separated by commas. Default: all.
-    folder
-        The folder of the results, which all have the same settings. Default: one in results/.
-    device
-        cpu, or a torch device such as cuda.
-    jobs
-        Number of tasks to run at a time. Default: one per core with --quick, otherwise one.
-    report_only
-        Run nothing; only write the report of the existing results.
-    """
-    runner, size = _imported("quadlin.paper.runner"), "full" if full else "quick"
-    settings = _imported("quadlin.paper.studies.panels").Settings(**vars(panels))
-    folder = folder or Path("results") / size
-    if report_only:
-        page = _imported("quadlin.paper.report").write_report(folder)
-        print_answer({"report": str(page)}, [f"The report is {page}."], answer)
-        return
-    report = None
-    if importlib.util.find_spec("matplotlib") is None:
-        text = 'Without matplotlib there is no report: pip install "quadlin[plot]".'
-        print_note(text, answer.silent)
-    else:
-        report = _imported("quadlin.paper.report").write_report
-    names = None if only is None else split_names(only)
-    try:
-        outcome = runner.reproduce(
-            size,
-            names,
-            folder,
-            device,
-            settings=settings,
-            jobs=jobs,
-            report=report,
-            progress=not answer.silent,
-            say=lambda line: print_note(line, answer.silent),
-        )
-    except runner.SettingError as error:
-        raise UsageError(error.args[0]) from None
-    content = {"folder": str(outcome.folder), "complete": outcome.complete, "left": outcome.left}
-    lines = [f"{outcome.folder}: {', '.join(outcome.complete) or 'nothing'} complete"]
-    print_answer(content, lines, answer)
-    if outcome.left:
-        raise ValueError(f"{len(outcome.left)} of the experiments are not complete.")
-
-
-def _imported(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f'The experiments need {error.name}: pip install "quadlin[reproduce]".'
-        ) from None

@@ -24,11 +24,11 @@ MODEL_SUFFIX = ".safetensors"
 STANDARD = "(standard input or output)"  # what a lone hyphen becomes
 # A name in quotes, in which "" is one quote; or whatever stands before the next comma.
 NAME = re.compile(r'\s*(?:("(?:[^"]|"")*")\s*(?=,|$)|([^,]+))(?:,|$)')
-FLAG = Parameter(negative="", show_default=False)
-Flag = Annotated[bool, FLAG]
-# May be repeated; each may list several names.
-Names = Annotated[list[str] | None, Parameter(negative="")]
-OutputPath = Annotated[Path, Parameter(name=["--output", "-o"])]
+# Of all options: none has a negative unless it says so, and defaults are in the words of the help.
+EVERY_OPTION = Parameter(negative="", show_default=False)
+Names = list[str] | None  # may be repeated; each may list several names
+OUTPUT_FILE = Parameter(name=["--output", "-o"])
+OutputPath = Annotated[Path, OUTPUT_FILE, Parameter(show_default=True)]
 # Parameters of the library that are options of a command.
 PARAMETERS = (
     *("target", "weight", "columns", "exclude", "categorical_features", "missing", "format"),
@@ -72,9 +72,9 @@ WHOLE = Parameter(converter=whole_number)
 class OutputOptions:
     """How a command answers."""
 
-    json: Flag = False
+    json: bool = False
     """Print one JSON object instead of text."""
-    quiet: Annotated[bool, FLAG, Parameter(alias="-q")] = False
+    quiet: Annotated[bool, Parameter(alias="-q")] = False
     """Print warnings and errors only: no progress and no remarks."""
 
     @property
@@ -98,7 +98,7 @@ class RowOptions:
     """The decimal mark of CSV numbers: . or ,"""
     encoding: str | None = None
     """The encoding of CSV text, such as latin1. Default: UTF-8."""
-    header: bool | None = None
+    header: Annotated[bool | None, Parameter(negative="--no-header")] = None
     """Whether CSV files start with a header. Without one, the columns are called x0, x1, …"""
     na: Annotated[Names, Parameter(allow_leading_hyphen=True)] = None
     """CSV values that mean missing, such as "?,-", in addition to empty cells, NA and the like."""

@@ -1,16 +1,19 @@
 """The rows and models that a command names: files or the standard input, read with progress."""
 
+import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
+
+import numpy as np
 
 from quadlin.cli.options import (
     MODEL_SUFFIX,
@@ -26,7 +29,6 @@ from quadlin.cli.options import (
 )
 from quadlin.data import Source, SourceError, open_source
 from quadlin.data.csv_text import Dialect
-from quadlin.data.encoder import TableEncoder
 from quadlin.data.files import FORMATS, find, format_of
 from quadlin.data.source import cached
 from quadlin.explain.diagnosis import listed
@@ -35,62 +37,38 @@ from quadlin.files.model_file import load
 CSV = ("csv", "tsv")
 TABLES = (*CSV, "parquet", "arrow")
 HELD = 1e9  # bytes of rows that are kept in memory instead of being read again in every pass
-EVERY = 10.0  # seconds between lines of progress where there is no terminal
-EVERY_ON_A_TERMINAL = 0.2
 CLEAR = "\r\x1b[K"  # the beginning of the line, without what was there
 _folders: list[TemporaryDirectory[str]] = []  # removed when the process ends
 Options = TypeVar("Options", bound=RowOptions)
 
 
 def open_rows(
-    data: str,
-    read: RowOptions,
-    output: OutputOptions,
-    *,
-    missing: str = "error",
-    need_target: bool = True,
-    encoder: TableEncoder | None = None,
-    columns: list[str] | None = None,
-    fill: Mapping[str, float] | None = None,
-    keep: Sequence[str] = (),
-    classes: str | Sequence[str] | None = "auto",
+    data: str, read: RowOptions, output: OutputOptions, *, need_target: bool = True, **more: Any
 ) -> Source:
-    """Open rows as the options say; `classes` are the labels of a target that is text."""
+    """Open rows as the options say; `more` are other parameters of `open_source`."""
     _check_row_options(data, read)
-    exclude, categorical = [], []
+    options: dict[str, Any] = {"format": read.format, "labels": "auto", **read.csv}
+    if isinstance(read, LabelledRowOptions):
+        options |= {"target": read.target, "weight": read.weight or None}
     if isinstance(read, TableOptions):
-        columns = columns if read.columns is None else names_in(read.columns)
-        exclude = names_in(read.exclude) or []
-        categorical = names_in(read.categorical_features) or []
-    labels = read if isinstance(read, LabelledRowOptions) else LabelledRowOptions()
+        options["columns"] = names_in(read.columns)
+        for name in ("exclude", "categorical_features"):
+            options[name] = names_in(getattr(read, name)) or []
+    options |= {"missing": read.missing or "error"} | more
     try:
         with waiting("looking at the columns", output.silent):
-            source = open_source(
-                stored_rows(data, read),
-                target=labels.target,
-                weight=labels.weight or None,
-                columns=None if encoder is not None else columns,
-                exclude=exclude,
-                categorical_features=categorical,
-                missing=read.missing or missing,
-                format=read.format,
-                encoder=encoder,
-                fill=fill,
-                keep=keep,
-                labels=classes,
-                **read.csv,
-            )
+            source = open_source(stored_rows(data, read), **options)
     except SourceError as error:  # about a column that may well be the target
-        if need_target and labels.target is None and error.column is not None:
+        if need_target and options.get("target") is None and error.column is not None:
             raise UsageError(
                 f"Name the target column with --target: it cannot be {error.column!r}."
             ) from None
         raise
     if need_target and not source.has_target:
-        chosen = encoder is not None or columns is not None  # these do not include the target
-        names = [] if chosen else [str(name) for name in source.columns]
-        has = f"; the columns are {', '.join(names[:12])}" if names else ""
-        raise UsageError(f"Name the target column with --target{has}.")
+        # Columns that were chosen do not include the target.
+        chosen = any(options.get(name) is not None for name in ("encoder", "columns"))
+        names = "" if chosen else f"; the columns are {', '.join(map(str, source.columns[:12]))}"
+        raise UsageError(f"Name the target column with --target{names}.")
     return source
 
 
@@ -113,6 +91,26 @@ def stored_rows(data: str, read: RowOptions) -> str:
     with path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
     return str(path)
+
+
+def check_output(path: Path, *inputs: Any) -> None:
+    """Refuse an output that cannot be written, before an hour is spent on its content."""
+    if str(path) == STANDARD:
+        raise UsageError("This command writes to a file, not to the standard output. Name a file.")
+    folder = path.parent
+    if path.is_dir():
+        raise SourceError(f"{path} is a folder. Give the name of a file in it.")
+    if not folder.is_dir():
+        raise SourceError(f"There is no folder {folder} to write {path.name} to. Create it first.")
+    if not os.access(folder, os.W_OK):
+        raise SourceError(f"The folder {folder} is not writable. Choose another one for {path}.")
+    for given in map(str, inputs):
+        try:
+            files = [file.path for file in find(given, None).files]
+        except SourceError:  # reported when it is opened
+            files = [given]
+        if any(path.resolve() == Path(file).resolve() for file in files):
+            raise UsageError(f"{path} is an input of this command, so it cannot be the output too.")
 
 
 def _check_row_options(data: str, read: RowOptions) -> None:
@@ -152,12 +150,9 @@ def open_rows_for(
     keep: Sequence[str] = (),
 ) -> Source:
     """Open rows for a fitted model: its columns, its levels, its means for missing values."""
-    encoder, inputs = model.encoder_, model.fitted_.columns
-    gaps = model.fill_ is not None or model.missing == "mean"  # levels alone need no means
-    missing = read.missing or ("mean" if gaps else "error")
-    format = read.format
+    encoder, inputs, format = model.encoder_, model.fitted_.columns, read.format
     if data != STANDARD:
-        format = None if data.endswith(MODEL_SUFFIX) else find(data, read.format).format
+        format = None if data.endswith(MODEL_SUFFIX) else find(data, format).format
     if encoder is not None and format is not None and format not in TABLES:
         raise SourceError(
             f"{data} has no named columns, but the model has text columns: it needs "
@@ -168,17 +163,18 @@ def open_rows_for(
     read, remembered = _as_in_the_fit(read, model, format)
     # Arrays have no names; columns of CSV without a header have those that arrays would have.
     named = format in TABLES and (inputs.names_in is not None or read.header is False)
-    labels: Any = getattr(model, "classes_", None)
-    if labels is not None:
-        labels = [str(label) for label in labels] if labels.dtype.kind in "OU" else None
+    gaps = model.fill_ is not None or model.missing == "mean"  # levels alone need no means
+    missing, labels = read.missing or ("mean" if gaps else "error"), None
+    if getattr(model, "classes_", np.empty(0)).dtype.kind in "OU":
+        labels = [str(label) for label in model.classes_]
     try:
         source = open_rows(
             data,
             read,
             output,
-            classes=labels,
-            missing=missing,
             need_target=need_target,
+            labels=labels,
+            missing=missing,
             encoder=encoder,
             columns=inputs.names if named and encoder is None else None,
             fill=model.fitted_.fill if missing == "mean" else None,
@@ -238,8 +234,9 @@ def _as_in_the_fit(read: Options, model: Any, format: str | None) -> tuple[Optio
 @contextmanager
 def watched(source: Source, doing: str, quiet: bool, again: bool = False) -> Iterator[Source]:
     """Yield the source with progress that follows it; `again` if it is read many times."""
-    with _shown(_Progress(doing, source.rows, again), quiet) as state:
-        yield source if quiet else replace(source, watch=state.count)
+    progress = _Progress(doing, source.rows, again)
+    with _shown(progress, quiet):
+        yield source if quiet else replace(source, watch=progress.count)
 
 
 @contextmanager
@@ -258,14 +255,13 @@ class _Progress:
         self.start, self.lock = time.perf_counter(), threading.Lock()
 
     def count(self, n: int) -> None:
-        """Take note of rows; 0 is the end of a pass."""
+        """Take note of rows; 0 is the end of a pass, which parts of a source do not tell."""
         with self.lock:
-            self.seen += n
-            self.here += n
-            over = self.total is not None and self.again and self.here > self.total
-            if n == 0 or over:
-                self.total = max(self.total or 0, self.here - n) if n == 0 else self.total
-                self.passes, self.here = self.passes + 1, n
+            if n == 0:
+                self.total = max(self.total or 0, self.here)
+            if n == 0 or (self.again and self.total and self.here + n > self.total):
+                self.passes, self.here = self.passes + 1, 0
+            self.seen, self.here = self.seen + n, self.here + n
 
     def __str__(self) -> str:
         """Return what is being done, how fast, for how long, and for how long still."""
@@ -281,24 +277,24 @@ class _Progress:
 
 
 @contextmanager
-def _shown(state: _Progress, quiet: bool) -> Iterator[_Progress]:
+def _shown(state: _Progress, quiet: bool) -> Iterator[None]:
     """Show progress: a line that changes on a terminal, otherwise a line every ten seconds."""
+    if quiet:
+        yield
+        return
     done, terminal = threading.Event(), sys.stderr.isatty()
 
     def show() -> None:
-        while not done.wait(EVERY_ON_A_TERMINAL if terminal else EVERY):
+        while not done.wait(0.2 if terminal else 10.0):
             width = shutil.get_terminal_size().columns
-            text = f"{CLEAR}{str(state)[: width - 1]}" if terminal else f"{state}\n"
-            sys.stderr.write(text)
+            sys.stderr.write(f"{CLEAR}{str(state)[: width - 1]}" if terminal else f"{state}\n")
             sys.stderr.flush()
 
     thread = threading.Thread(target=show, daemon=True)
-    if not quiet:
-        thread.start()
+    thread.start()
     try:
-        yield state
+        yield
     finally:
         done.set()
-        if not quiet:
-            thread.join()
-            sys.stderr.write(CLEAR * terminal)
+        thread.join()
+        sys.stderr.write(CLEAR * terminal)

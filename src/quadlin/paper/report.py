@@ -60,14 +60,14 @@ def sections_of(folder: Path) -> list[Section]:
     if head is None:
         raise FolderError(f"There are no results in {str(folder)!r}. Run: quadlin reproduce.")
     changed = dict(head["settings"])
-    settings = Settings(**changed | {"solvers": tuple(changed.get("solvers", ()))})
+    settings = Settings(**changed | {"solver": tuple(changed.get("solver", ()))})
     found, tables = [], frames(folder)
     for name, study in studies().items():
         if name not in tables:
             continue
         study = panel(name, settings) if name in PANELS and changed else study
         verdict = study.verdict(tables[name])
-        other = [key for key in changed if key != "solvers"]
+        other = [key for key in changed if key != "solver"]
         if other:
             words = f"The claim is about other settings than these ({', '.join(other)} changed)."
             verdict = replace(verdict, holds="not judged", words=f"{words} {verdict.words}")

@@ -60,27 +60,32 @@ class Settings:
 
     Parameters
     ----------
-    features, rank : int or None
-        Number of features d, and rank k of the model.
+    features : int or None
+        Number of features d.
+    rank : int or None
+        Rank k of the model.
     rows : int, str or None
-        Training rows: a number, or a multiple of kd such as ``"30kd"``.
+        Training rows: a number, or a multiple of kd such as 30kd.
     noise : float or None
         Standard deviation of the noise.
     signed : bool
-        Whether the eigenvalues of M have alternating signs.
+        Eigenvalues of M of alternating signs.
     ratio : float
-        σ₁/σ_k of M, whose eigenvalues fall geometrically.
+        Ratio of the largest eigenvalue of M to the smallest; they fall geometrically.
     coherent : bool
-        Whether the eigenvectors of M are features instead of random directions.
-    trials, iterations : int or None
-        Number of trials, and most iterations of a solver.
+        Eigenvectors of M that are features instead of random directions.
+    trials : int or None
+        Number of trials.
+    iterations : int or None
+        Maximum number of iterations of a solver.
     distribution : str or None
-        A law such as ``gaussian``, ``truncated:0.1`` or ``ar1:0.9``, or the file of a function
-        ``draw(rng, n, d)``.
+        gaussian, truncated:0.1, bernoulli:0.2, exponential, ar1:0.9, or the file of a function
+        draw(rng, n, d).
     methods : str or None
-        Built-in methods to run, by their keys, separated by commas; None runs all.
-    solvers : tuple of path
-        Files of solvers to run beside them; see `quadlin.paper.methods`.
+        Built-in methods, separated by commas; all by default.
+    solver : tuple of path
+        A Python file that defines solve(X, y, setting, report), see `quadlin.paper.methods`; may be
+        repeated.
 
     Examples
     --------
@@ -103,7 +108,7 @@ class Settings:
     iterations: int | None = None
     distribution: str | None = None
     methods: str | None = None
-    solvers: tuple[str, ...] = ()
+    solver: tuple[str, ...] = ()
 
     def changed(self) -> dict[str, Any]:
         """Return the settings that differ from those of the paper."""
@@ -142,7 +147,7 @@ class Settings:
             )
         try:
             law(self.distribution or "gaussian")
-            names = [load_solver(path)[0] for path in self.solvers]
+            names = [load_solver(path)[0] for path in self.solver]
         except ValueError as error:
             raise SettingError(error.args[0]) from None
         taken = [*METHODS, *(entry[0] for entry in METHODS.values())]
@@ -161,8 +166,8 @@ def list_tasks(name: str, settings: Settings, size: str) -> list[Task]:
     extra = {n: v for n, v in settings.changed().items() if n in ("signed", "ratio", "coherent")}
     if settings.methods:
         extra["methods"] = settings.methods
-    if settings.solvers:
-        extra["solvers"] = "\n".join(str(Path(path).resolve()) for path in settings.solvers)
+    if settings.solver:
+        extra["solvers"] = "\n".join(str(Path(path).resolve()) for path in settings.solver)
     trials = settings.trials or s["trials"]
     if name == "levels" and settings.trials is None:
         trials = -(-trials // 2)  # of each of eight panels
