@@ -259,7 +259,7 @@ def _outcome(model: Any, score: float | None) -> tuple[dict[str, Any], list[list
 
     losses, name = [part.history_[-1].loss for part in parts], LOSSES[model.loss].score
     content = {
-        "passes": getattr(model, "n_passes_", model.history_[-1].passes),
+        "passes": model.n_passes_ if labels else model.history_[-1].passes,
         "features": len(parts[0].coef_),
         "rank": of_parts([part.rank_ for part in parts]),
         "alpha": of_parts([part.alpha_ for part in parts]),
