@@ -46,6 +46,7 @@ def test_every_study_has_a_verdict_on_the_page():
         "What two-valued features hide",
         "Section 5: gradient descent, skewness and the mean",
         "Panels (e) to (h): four truncation levels",
+        "Theorem 5: the shifted CI-RIP, and its condition on d",
     ],
 )
 def test_claims_that_hold_in_part_are_not_called_true(title):
@@ -113,12 +114,9 @@ def test_a_small_panel_shows_what_the_paper_claims(panels, panel):
     if panel == "b":  # noise: 1 + 12 + 12 parameters and 720 rows, an excess of 25/720
         assert last["polished"] * frame["power"].iloc[0] < 4 * 25 / 720
         return
-    if panel == "c":  # two flags of q = 0.01 hardly ever meet in 720 rows: M is unknown
-        assert np.isfinite(frame["nmse"]).all()
-        return
     assert last["polished"] < 1e-9
     assert last["polished"] <= last["guarded"] < 1e-4
-    if panel != "d":  # the mean of truncated features slows gradient descent down
+    if panel not in "cd":  # the mean of truncated features slows gradient descent down
         assert last["gd_printed"] > 100 * last["polished"]
 
 

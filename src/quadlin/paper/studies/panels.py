@@ -1,7 +1,7 @@
 """The paper's figure, panels (a) to (h): the test error of MES and of gradient descent."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ LEVELS = ("truncated:0", "truncated:0.001", "truncated:0.01", "truncated:0.1")
 PANELS: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {  # distributions, noises
     "a": (("truncated:0",), (0.0,)),
     "b": (("truncated:0",), (1.0,)),
-    "c": (("bernoulli:0.01",), (0.0,)),
+    "c": (("rare",), (0.0,)),
     "d": (("bernoulli:0.1",), (0.0,)),
     "levels": (LEVELS, (0.0, 1.0)),  # the paper's panels (e) to (h)
 }
@@ -42,7 +42,9 @@ SKEWED = (
     "Section 5: MES converges at any truncation level; gradient descent gets worse as the level a "
     "falls to 0, because the skewness grows, and at a = 0 it does not find the optimum."
 )
+BOTH = 30  # rows in which two rare features are both 1: with the paper's rows, 1 in 100 is 1
 FOUND = 1e-6  # a test NMSE below which the optimum counts as found
+NEAR = 1e-3  # and one that is worth counting passes to
 DESCENTS = ("gd_printed", "gd_standardised")
 FLOOR = 1e-16  # rounding goes no lower
 MUCH = 2.0  # times: a smaller ratio of passes or of errors counts as none
@@ -156,13 +158,22 @@ class Settings:
                 raise SettingError(f"Another solver is called {name!r} already; change its NAME.")
 
 
+def conditions(name: str, settings: Settings, n: int) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """Return the distributions and the noises of a panel with n rows."""
+    laws, noises = PANELS[name]
+    laws = tuple(f"bernoulli:{(BOTH / n) ** 0.5:.2g}" if x == "rare" else x for x in laws)
+    return (
+        laws if settings.distribution is None else (settings.distribution,),
+        noises if settings.noise is None else (settings.noise,),
+    )
+
+
 def list_tasks(name: str, settings: Settings, size: str) -> list[Task]:
     """Return one task for each trial, distribution and noise; the rows of a trial are the same."""
     s = SIZES[size]
     d, k = settings.features or s["d"], settings.rank or s["k"]
-    laws, noises = PANELS[name]
-    laws = laws if settings.distribution is None else (settings.distribution,)
-    noises = noises if settings.noise is None else (settings.noise,)
+    n = settings.rows_for(d, k)
+    laws, noises = conditions(name, settings, n)
     extra = {n: v for n, v in settings.changed().items() if n in ("signed", "ratio", "coherent")}
     if settings.methods:
         extra["methods"] = settings.methods
@@ -174,7 +185,7 @@ def list_tasks(name: str, settings: Settings, size: str) -> list[Task]:
     first = 100 * (1 + list(PANELS).index(name))
     return [
         {"distribution": str(Path(text).resolve()) if text.endswith(".py") else text}
-        | {"noise": noise, "seed": first + trial, "d": d, "k": k, "rows": settings.rows_for(d, k)}
+        | {"noise": noise, "seed": first + trial, "d": d, "k": k, "rows": n}
         | {"test": s["test"], "iterations": settings.iterations or s["iterations"], **extra}
         for text in laws
         for noise in noises
@@ -309,11 +320,11 @@ def judge(name: str, frame: Frame) -> Verdict:
     for title, part in parts(frame).items():
         noise, power = float(part["noise"].iloc[0]), float(part["power"].mean())
         bound = 3 * noise**2 * degrees_of_freedom(d, k) / n / power
-        last, goal = final_errors(part), max(FOUND, bound)
+        last, goal = final_errors(part), max(NEAR, bound)
         passes = {key: passes_to(part[part["solver"] == key], goal) for key in last}
         if not {"plain", *DESCENTS} <= set(last):
             return Verdict("in part", "Not every solver of the panel was run.")
-        checks.append(last["plain"] <= goal)
+        checks.append(last["plain"] <= max(FOUND, bound))
         checks += [passes[key] > MUCH * passes["plain"] for key in DESCENTS]
         if name != "levels":
             sentences += [
@@ -346,15 +357,7 @@ def judge(name: str, frame: Frame) -> Verdict:
             f"at {own:.1e} and {other:.1e}, so it is not the skewness that holds it up; see the "
             "study of causes."
         )
-    rare = [f.mean for f in features.values() if 0 < f.mean < 1 and n * f.mean**2 < 10]
-    verdict = Verdict.of(checks, " ".join(sentences), words)
-    if rare and not features[frame["distribution"].iloc[0]].is_invertible:
-        note = (
-            f"At this size two features are both 1 in only {n * rare[0] ** 2:.1f} rows, which do "
-            "not determine M: nothing is judged by them."
-        )
-        return replace(verdict, holds="not judged", words=note)
-    return verdict
+    return Verdict.of(checks, " ".join(sentences), words)
 
 
 def passes_to(part: Frame, goal: float) -> float:
@@ -369,10 +372,8 @@ def _count(passes: float) -> str:
 
 def panel(name: str, settings: Settings | None = None) -> Study:
     """Return the study of one panel, with other settings if there are any."""
-    settings = settings or Settings()
-    laws, noises = PANELS[name]
-    laws = laws if settings.distribution is None else (settings.distribution,)
-    noises = noises if settings.noise is None else (settings.noise,)
+    settings, full = settings or Settings(), SIZES["full"]
+    laws, noises = conditions(name, settings, settings.rows_for(full["d"], full["k"]))
     noise_words = " and ".join(f"{noise:g}" for noise in noises)
     title = f"Panel ({name}): {law(laws[0]).words}, noise {noise_words}"
     if len(laws) > 1:
@@ -384,8 +385,14 @@ def panel(name: str, settings: Settings | None = None) -> Study:
         "GD standardise the features by the training rows and fit the intercept that this makes. "
         "They stop as in the paper: at the last iteration, or when the training error changes by "
         f"less than {SETTLED:g} of E y². The error is E(ŷ−y)²/E y² on test rows without noise. GD "
-        "begins at the spectral start and takes every step at its best length."
+        "begins at the spectral start and takes every step at its best length. Passes are counted "
+        f"to an NMSE of {NEAR:g}, or with noise to three times the Cramér–Rao level."
     )
+    if "rare" in PANELS[name][0]:
+        setting += (
+            f" With fewer rows the probability is higher, so that two features are both 1 in {BOTH}"
+            " rows as with the paper's."
+        )
     return Study(
         name, title, SKEWED if name == "levels" else FASTER, setting,
         partial(list_tasks, name, settings), run, partial(draw, name), partial(judge, name),
