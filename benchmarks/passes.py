@@ -120,7 +120,7 @@ def kernel_costs(X, squares, k, repeat):
     from quadlin.core.rows import Rows
     from quadlin.core.sums import change_sums, residual_sums
     from quadlin.core.units import target_of, units_of
-    from quadlin.solve.lowrank.step_length import family, gram
+    from quadlin.solve.lowrank.moment_sequence import change_products
 
     (n, d), rng = X.shape, np.random.default_rng(0)
     y = rng.standard_normal(n)
@@ -133,13 +133,12 @@ def kernel_costs(X, squares, k, repeat):
     U, other = (np.linalg.qr(draw(d, k))[0] for _ in range(2))
     model = replace(constant_model(units, k), U=U, s=draw(k), w=draw(d))
     steps = Steps(U, draw(d, 1, k), draw(d, 1), np.zeros(1, X.dtype))
-    step = draw(d, k), draw(d)
-    models = family(model, step, replace(model, U=other), units, True, True)
+    changes = [model, replace(model, U=other)]
     rows = Rows(Serial(MemorySource(X, y)))
     calls = [
         lambda: rows.reduce(residual_sums, model, units, None, not squares),
         lambda: rows.reduce(change_sums, steps, units, not squares),
-        lambda: rows.reduce(gram, models, units),
+        lambda: rows.reduce(change_products, changes, model, units),
     ]
     with threadpool_limits(1):
         return least(calls, repeat) / read_of(X, k)

@@ -19,7 +19,6 @@ from quadlin.core.moments import Moments
 from quadlin.core.response import Response
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import Target, units_of
-from quadlin.solve.lowrank.step_length import family, gram
 
 TARGET = Target(0.3, 2.0, 0.0, 1.0)
 FORMS = {
@@ -57,13 +56,11 @@ def sums_of(case, rng):
     arrays = {name: getattr(model, name).astype(dtype) for name in ("U", "s", "w", "free")}
     model = replace(model, **arrays)
     steps = Steps(model.U, drawn(d, 2, k), drawn(d, 2), drawn(2))
-    models = family(model, (drawn(d, k), drawn(d)), model, units, True, True)
     block, R = Block(chunk.X, units), drawn(chunk.X.shape[0], 2)
     return [
         *vars(residual_sums(chunk, model, units)).values(),
         *vars(residual_sums(chunk, model, units, drawn(d, 2), False)).values(),
         *list(vars(change_sums(chunk, steps, units, True)).values())[2:],
-        *vars(gram(chunk, models, units)).values(),
         block.matmul(drawn(d, 4)),
         squares_matmul(block, drawn(d, 2)),
         block.rmatmul(R),

@@ -16,8 +16,8 @@ from quadlin.core.rows import Rows
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import UnitsMaker
 from quadlin.data.device import OnDevice
+from quadlin.solve.lowrank.moment_sequence import change_products
 from quadlin.solve.lowrank.sample import sample_of
-from quadlin.solve.lowrank.step_length import family, gram
 
 N, D, K = 700, 9, 2
 ALL = 1 << 30  # bytes: everything stays on the device
@@ -51,12 +51,11 @@ def test_every_pass_says_on_a_device_what_it_says_here(dtype, weighted, limit):
     model = replace(model, **cast)
     H, w = (rng.standard_normal((D, 2, K)).astype(dtype), rng.standard_normal((D, 2)).astype(dtype))
     steps = Steps(model.U, H, w, np.ones(2, dtype))
-    models = family(model, (H[:, 0], w[:, 0]), model, units, True, True)
     asked = [
         (survey,),
         (residual_sums, model, units),
         (change_sums, steps, units, True),
-        (gram, models, units),
+        (change_products, [model], model, units),
     ]
     # Sums of 700 terms of size 10 in another order: 700 × 10 × 6e-8 in float32.
     margin = 1e-3 if dtype == np.float32 else 1e-9

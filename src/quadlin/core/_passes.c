@@ -27,11 +27,6 @@ typedef struct {
     int64_t q, s;
     const void *Q, *S; /* (q, d), (s, d) */
     void *products, *squares; /* (q, n), (s, n): where they go, if anybody asks */
-    /* Or, in place of the first columns `quiet` of the products, sums of products of two of them. */
-    int64_t quiet, pairs;
-    const void *into, *left, *right_of; /* (pairs,), int64: to which sum, of which columns */
-    const void *pair_weight; /* (pairs,) */
-    void *quadratic; /* (sums, n), zero at first */
     /* In between: r_i = w (c_i + Zw_i + sum_a t_a ZE_a ZH_ia - (Z.Z) S_i - y), i < m; its columns
      * in Q are E (k), w (m) and, from `right` on, H (m k). Then r_i ZQ_b for `actions` columns. */
     int64_t respond, m, k, right, action, actions;

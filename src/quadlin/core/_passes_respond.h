@@ -49,24 +49,15 @@ static TARGET void NAME(respond)(const pass *p, int64_t start, int rows, const R
     }
 }
 
-/* Give the products of a group to those who ask for them, and the sums of products of two. */
+/* Give the products of a group to those who ask for them. */
 static TARGET void NAME(hand_out)(const pass *p, int64_t start, int rows, const REAL *P, const REAL *PS)
 {
     if (p->products)
-        for (int64_t c = p->quiet; c < p->q; c++)
-            memcpy((REAL *)p->products + (c - p->quiet) * p->n + start, P + c * GROUP, rows * sizeof(REAL));
+        for (int64_t c = 0; c < p->q; c++)
+            memcpy((REAL *)p->products + c * p->n + start, P + c * GROUP, rows * sizeof(REAL));
     if (p->squares)
         for (int64_t c = 0; c < p->s; c++)
             memcpy((REAL *)p->squares + c * p->n + start, PS + c * GROUP, rows * sizeof(REAL));
-    const int64_t *into = p->into, *left = p->left, *right = p->right_of;
-    const REAL *weight = p->pair_weight;
-    for (int64_t t = 0; t < p->pairs;) { /* pairs are sorted by the sum they belong to */
-        const int64_t sum = into[t];
-        LIST total = {0};
-        for (; t < p->pairs && into[t] == sum; t++)
-            total += weight[t] * ((const LIST *)P)[left[t]] * ((const LIST *)P)[right[t]];
-        memcpy((REAL *)p->quadratic + sum * p->n + start, &total, rows * sizeof(REAL));
-    }
 }
 
 /* Set R to the response of a group, or to what was given. */

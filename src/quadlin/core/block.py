@@ -1,6 +1,6 @@
 """One block of standardised rows as an operator, without a standardised copy of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +11,7 @@ from quadlin.core.compiled import DenseKernel, Kernel
 from quadlin.core.compiled_sparse import SparseKernel
 from quadlin.core.library import offered
 from quadlin.core.pieces import BlockPiece, Pieces, with_data
-from quadlin.core.response import Passed, Response, quadratic_forms
+from quadlin.core.response import Passed, Response
 from quadlin.core.units import Units
 
 Respond = Callable[[Array, Array | None, slice], tuple[Array, Array]]
@@ -68,19 +68,6 @@ class Block:
         stacked = self.pieces.stacked
         ZQ = stacked(first, Q.shape[1])
         return ZQ, None if S is None else stacked(second, S.shape[1])
-
-    def forms(
-        self, A: Array, cores: Sequence[Array | None], w: Array, S: Array | None
-    ) -> tuple[Array, Array, Array | None]:
-        """Return Z w, the quadratic forms zᵀA C Aᵀz of the rows and (Z∘Z) S, None without S.
-
-        From one read of the rows. Cores C are symmetric; None is a core of zeros.
-        """
-        if self.kernel is not None:
-            return self.kernel.forms(A, cores, w, S)
-        products, squares = self.products(self.xp.concat([A, w], axis=1), S)
-        a = A.shape[1]
-        return products[:, a:], quadratic_forms(products[:, :a], cores), squares
 
     def rmatmul(self, R: Array) -> Array:
         """Return Zᵀ R for R (n, q) or (n,)."""

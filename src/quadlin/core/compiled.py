@@ -4,7 +4,7 @@ Without it, the reference in `block.py` does the same in numpy.
 """
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -41,28 +41,6 @@ class Kernel:
         squares = None if S is None else np.empty((S.shape[1], n), self.dtype)
         self.run(Pass(), {"products": products, "squares": squares}, Q, S, 0, 0)
         return products.T, None if squares is None else squares.T
-
-    def forms(
-        self, A: Array, cores: Sequence[Array | None], w: Array, S: Array | None
-    ) -> tuple[Array, Array, Array | None]:
-        """Return Z w, the quadratic forms of the rows of Z A and (Z∘Z) S, None without S."""
-        n = self.X.shape[0]
-        into, left, right, weight = pairs_of(cores)
-        linear = np.empty((w.shape[1], n), self.dtype)
-        quadratic = np.zeros((len(cores), n), self.dtype)
-        squares = None if S is None else np.empty((S.shape[1], n), self.dtype)
-        given = {
-            "into": into,
-            "left": left,
-            "right_of": right,
-            "pair_weight": self.vector(weight),
-            "products": linear,
-            "quadratic": quadratic,
-            "squares": squares,
-        }
-        what = Pass(quiet=A.shape[1], pairs=into.shape[0])
-        self.run(what, given, _beside(A, w), S, 0, 0)
-        return linear.T, quadratic.T, None if squares is None else squares.T
 
     def sums(self, R: Array, square_columns: int) -> tuple[Array, Array]:
         """Return Zᵀ R, and (Z∘Z)ᵀ R for the first columns of R."""
@@ -164,20 +142,3 @@ def _transposed(Q: Array | None, dtype: np.dtype, d: int) -> np.ndarray:
 
 
 rows_of, square_rows_of = remembered(_transposed), remembered(_transposed)
-
-
-@remembered
-def _beside(A: Array, w: Array) -> np.ndarray:
-    return np.concatenate([A, w], axis=1)
-
-
-@remembered
-def pairs_of(cores: Sequence[Array | None]) -> tuple[np.ndarray, ...]:
-    """Return the form, the two products and the weight of each term of symmetric cores."""
-    terms = [(np.empty(0, np.int64),) * 3 + (np.empty(0),)]
-    for form, C in enumerate(cores):
-        if C is not None:
-            left, right = np.nonzero(np.triu(C))
-            weight = np.where(left == right, 1, 2) * C[left, right]
-            terms.append((np.full(left.shape, form), left, right, weight))
-    return tuple(np.concatenate(parts) for parts in zip(*terms, strict=True))

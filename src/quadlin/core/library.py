@@ -145,8 +145,6 @@ class Pass(ctypes.Structure):
         *((name, c_void_p) for name in ("mean", "scale", "rest")),
         *((name, c_int64) for name in ("q", "s")),
         *((name, c_void_p) for name in ("Q", "S", "products", "squares")),
-        *((name, c_int64) for name in ("quiet", "pairs")),
-        *((name, c_void_p) for name in ("into", "left", "right_of", "pair_weight", "quadratic")),
         *((name, c_int64) for name in ("respond", "m", "k", "right", "action", "actions")),
         *((name, c_void_p) for name in ("constant", "factor", "y", "weight", "total", "loss")),
         *((name, c_int64) for name in ("columns", "square_columns")),

@@ -1,6 +1,5 @@
 """Residuals of a model, from the products of the rows with its columns."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -78,12 +77,3 @@ class Passed(NamedTuple):
     p2: Array | None  # (d, m), (Z∘Z)ᵀ(ω∘r), None where it was not asked for
     p0: Array  # (m,), Σω r, float64
     loss: float  # Σω r²
-
-
-def quadratic_forms(A: Array, cores: Sequence[Array | None]) -> Array:
-    """Return aᵀ C a for the rows a of A, (n, number of cores); None is a core of zeros."""
-    xp = namespace(A)
-    nothing = xp.zeros(A.shape[0], dtype=A.dtype, device=A.device)
-    ones = xp.ones(A.shape[1], dtype=A.dtype, device=A.device)  # numpy sums short rows slowly
-    columns = [nothing if C is None else ((A @ C) * A) @ ones for C in cores]
-    return xp.stack(columns, axis=1) if columns else A[:, :0]

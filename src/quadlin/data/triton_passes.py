@@ -31,7 +31,7 @@ import triton.language as tl
 from quadlin.core.arrays import Array
 from quadlin.core.chunks import Chunk
 from quadlin.core.compiled import Kernel, Respond
-from quadlin.core.response import Passed, Response, quadratic_forms
+from quadlin.core.response import Passed, Response
 from quadlin.core.sums import (
     Asked,
     Sums,
@@ -310,14 +310,6 @@ class TritonKernel(Kernel):
     def products(self, Q: Array, S: Array | None) -> tuple[Array, Array | None]:
         """Return Z Q and (Z∘Z) S, None without S."""
         return self._forward(Q, False), None if S is None else self._forward(S, True)
-
-    def forms(
-        self, A: Array, cores: Any, w: Array, S: Array | None
-    ) -> tuple[Array, Array, Array | None]:
-        """Return Z w, the quadratic forms of the rows of Z A and (Z∘Z) S, None without S."""
-        products, squares = self.products(torch.cat([A, w], dim=1), S)
-        a = A.shape[1]
-        return products[:, a:], quadratic_forms(products[:, :a], cores), squares
 
     def sums(self, R: Array, square_columns: int) -> tuple[Array, Array]:
         """Return Zᵀ R, and (Z∘Z)ᵀ R for the first columns of R."""

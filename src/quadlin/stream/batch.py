@@ -30,12 +30,11 @@ from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, residual_sums
 from quadlin.core.units import Units, UnitsMaker, watchful_scale
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.lowrank import moment_estimates as mes
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.gauss_newton import usual_curvature
 from quadlin.solve.lowrank.levels import settled
-from quadlin.solve.lowrank.step_length import family, member
-from quadlin.solve.lowrank.tangent import averaged_step
+from quadlin.solve.lowrank.moment_sequence import tangent_step
+from quadlin.solve.lowrank.tangent import averaged_step, truncated
 from quadlin.solve.lowrank.types import Options, Record
 from quadlin.solve.lowrank.whitening import Identity, Whitener, with_ridge
 
@@ -317,13 +316,8 @@ def _step(
 
 def _moment_step(model: Model, sums: Sums, share: float, units: Units, options: Options) -> Model:
     """Take a share of the tangent step, with each feature's own κ and φ."""
-    xp = namespace(model.U)
-    parts = (options.fit_linear, options.fit_intercept)
-    directions = family(model, mes.tangent_step(sums, model.U, units), None, units, *parts)
-    alpha = (
-        [1.0]
-        + [1.0] * options.fit_linear
-        + [-float(sums.p0[0]) / sums.weight] * options.fit_intercept
-    )
-    steps = xp.asarray([share * a for a in alpha], dtype=xp.float64, device=model.U.device)
-    return tied(member(directions, steps, model.s.shape[0], options.psd), units, *parts)
+    Y, dw = tangent_step(sums, model.U, units)
+    G = model.U @ (model.U.T @ Y) / 2 - Y
+    U, s = truncated(model.U, model.s, share * G, model.s.shape[0], options.psd)
+    c = model.c - share * float(sums.p0[0]) / sums.weight
+    return replace(model, U=U, s=s, w=model.w - share * dw, c=c)

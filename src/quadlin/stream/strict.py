@@ -26,7 +26,7 @@ from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.composer import PairRequest
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import Linearised
-from quadlin.solve.lowrank import moment_estimates as mes
+from quadlin.solve.lowrank import moment_sequence as mes
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.gauss_newton import usual_curvature
 from quadlin.solve.lowrank.levels import settled

@@ -6,7 +6,7 @@ from math import ceil
 import numpy as np
 from scipy.sparse import csc_array
 
-from quadlin.solve.lowrank import moment_estimates as mes
+from quadlin.solve.lowrank import moment_sequence as mes
 from quadlin.solve.lowrank.column_ridge import ridges
 from quadlin.solve.lowrank.column_rows import ColumnFit, OrderedRows
 from quadlin.solve.lowrank.types import Problem

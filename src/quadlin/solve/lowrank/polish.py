@@ -11,11 +11,10 @@ from math import inf, isfinite, log10
 import numpy as np
 
 from quadlin.core.arrays import Array, lead, namespace
-from quadlin.core.model import Model, constant_model, tied
+from quadlin.core.model import Model, constant_model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.lowrank import moment_estimates as mes
-from quadlin.solve.lowrank import step_length
+from quadlin.solve.lowrank import moment_sequence as mes
 from quadlin.solve.lowrank.driver import Iterate, Method, follow
 from quadlin.solve.lowrank.gauss_newton import (
     LOOSE_TOL,
@@ -27,10 +26,8 @@ from quadlin.solve.lowrank.gauss_newton import (
     precision,
     smallest_loss,
 )
-from quadlin.solve.lowrank.moment_sequence import moment_sequence
 from quadlin.solve.lowrank.product_gram import FEW, ProductGram, product_gram
 from quadlin.solve.lowrank.reweighted import reweighted_start
-from quadlin.solve.lowrank.tangent import mean_of_quadratic
 from quadlin.solve.lowrank.types import Options, Problem, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened, whitener
 
@@ -50,25 +47,14 @@ ESCAPES = 2
 
 
 def spectral_start(task: GaussNewton, rank: int) -> Point:
-    """Take the leading directions of the target's moment matrix, scaled by least squares."""
-    options, units = task.options, task.units
+    """Take the leading directions of the target's moments; the first step gives their sizes."""
+    units = task.units
     centre = constant_model(units, 1, units.target.centre)
     if not task.problem.centred:  # otherwise the mean would be mistaken for directions
         sums = task.problem.sums(centre, squares=False)
         centre = replace(centre, c=centre.c - float(sums.p0[0]) / sums.weight)
-    U, s, v = leading_directions(task, centre, rank)
-    E, w = task.white.apply(U), task.white.apply(v)
-    base = tied(constant_model(units, 1), units, options.fit_linear, options.fit_intercept)
-    parts = (options.fit_linear, options.fit_intercept)
-    family = step_length.rank_k_family(base, E, s, w, units, *parts)
-    alpha = step_length.first_best(task.problem.gram(family), 1 + sum(parts))
-    sizes = [float(alpha[i]) for i in range(alpha.shape[0])]
-    if options.psd and sizes[0] < 0:
-        sizes[0] = 0.0
-    linear = sizes[1] if options.fit_linear else 0.0
-    s = sizes[0] * s
-    c = sizes[-1] + mean_of_quadratic(s, E) if options.fit_intercept else 0.0
-    return task.point(c, linear * v, U, s)
+    U, s, _ = leading_directions(task, centre, rank)
+    return task.point(0.0, 0 * units.scale, U, 0 * s)
 
 
 def leading_directions(task: GaussNewton, model: Model, rank: int) -> tuple[Array, Array, Array]:
@@ -253,7 +239,7 @@ def fit_rows(
     error = options.dof(units.scale.shape[0], options.rank) / effective
     problem = Problem(rows, units, options, rng, error=error)
     if options.solver != "auto":
-        method = moment_sequence(problem, warm)
+        method = mes.moment_sequence(problem, warm)
         return follow(problem, method, on_step, options.solver == "paper"), Identity()
     gram = sigma = None
     few_features = 0 < options.rank < units.scale.shape[0] <= FEW

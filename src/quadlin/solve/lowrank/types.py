@@ -11,7 +11,6 @@ from quadlin.core.model import Model, Steps, degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, change_sums, residual_sums
 from quadlin.core.units import Units, UnitsMaker
-from quadlin.solve.lowrank import step_length
 
 NO_NOISE = 1e-10  # of the variance of the target: a smaller loss is rounding
 
@@ -190,7 +189,3 @@ class Problem:
         if self.options.loss == "squared":
             return self.rows.reduce(change_sums, *params)
         return self.rows.reduce(change_sums, *params, model, self.options.loss)
-
-    def gram(self, family: step_length.Family) -> step_length.Gram:
-        """Return the products of the predictions of a family: one pass."""
-        return self.rows.reduce(step_length.gram, family, self.units)

@@ -1,12 +1,21 @@
-"""The moment estimates are unbiased for independent features of any skewness and kurtosis."""
+"""Moment estimates are unbiased for any skewness and kurtosis, and guarded steps do no harm."""
+
+from itertools import islice
 
 import numpy as np
 import pytest
 
 from problems import KINDS, chunk_of, dense_m, dense_predict, draw, population_units, random_model
 from quadlin.core.block import Block
+from quadlin.core.chunks import MemorySource
+from quadlin.core.model import predict
+from quadlin.core.moments import Moments
+from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, residual_sums
-from quadlin.solve.lowrank import moment_estimates as mes
+from quadlin.core.units import Target, units_of
+from quadlin.datasets import make_second_order
+from quadlin.solve.lowrank import moment_sequence as mes
+from quadlin.solve.lowrank.types import Options, Problem
 
 D, K, N, DRAWS = 6, 2, 400, 1000
 
@@ -102,3 +111,42 @@ def test_the_spectral_start_finds_the_leading_eigenpairs_by_size():
     U, s, _ = mes.spectral(lambda Q: (-A @ Q, np.zeros(d)), rng.standard_normal((d, 6)), 3, False)
     np.testing.assert_allclose(s, [3.0, -2.5, 2.0], rtol=1e-3)
     np.testing.assert_allclose(np.abs(np.sum(U * V[:, :3], axis=0)), 1.0, atol=1e-2)
+
+
+def test_a_step_is_the_best_in_the_span_of_its_changes():
+    rng = np.random.default_rng(0)
+    units = population_units("mixed", 8)
+    X, y = draw("mixed", 200, 8, rng), rng.standard_normal(200)
+    model, *changes = (random_model(8, 2, units.free, rng) for _ in range(4))
+    rows = Rows.of(MemorySource(X, y, block_rows=37))
+    products = rows.reduce(mes.change_products, changes, model, units)
+    sizes, left = mes.best_sizes(products, changes)
+    F = np.column_stack([predict(change, Block(X, units)) for change in changes])
+    residual = y - predict(model, Block(X, units))
+    expected, rest, *_ = np.linalg.lstsq(F, residual, rcond=None)
+    np.testing.assert_allclose(sizes, expected, atol=1e-8)
+    assert left == pytest.approx(float(rest[0]) / float(residual @ residual))
+    best = mes.combined([model, *changes], [1.0, *sizes], 8, False)  # nothing is cut off
+    found = y - predict(best, Block(X, units))
+    assert float(found @ found) == pytest.approx(float(rest[0]))
+
+
+def test_the_first_change_is_the_tangent_step():
+    rng = np.random.default_rng(0)
+    U, G = np.linalg.qr(rng.standard_normal((8, 2)))[0], 1e-9 * rng.standard_normal((8, 2))
+    V, s = mes.on_tangent(U, G)
+    np.testing.assert_allclose((V * s) @ V.T, U @ G.T + G @ U.T, rtol=1e-12, atol=1e-23)
+
+
+@pytest.mark.parametrize(("kind", "per_parameter"), [("ar1", 20), ("gaussian", 4), ("gaussian", 1)])
+def test_guarded_steps_never_raise_the_loss(kind, per_parameter):
+    d, k = 20, 2
+    data = make_second_order(per_parameter * k * d, d, rank=k, distribution=kind, random_state=0)
+    m = Moments.of(data.X)
+    target = Target(0.0, float(np.sqrt(np.mean(data.y**2))), 0.0, 1.0)
+    units = units_of(m, m.tau >= 0.05, target, np.float64)
+    rows = Rows.of(MemorySource(data.X, data.y))
+    problem = Problem(rows, units, Options(rank=k), np.random.default_rng(0))
+    losses = [iterate.objective for iterate in islice(mes.moment_sequence(problem), 40)]
+    assert len(losses) > 5
+    assert np.all(np.diff(losses) < 0)
