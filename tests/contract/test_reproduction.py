@@ -62,7 +62,21 @@ def test_results_name_their_commit_seeds_and_versions():
         assert "seed" in line["task"]
 
 
-# Those whose tasks take seconds; errors at rounding level are compared by their size alone.
+# A study has to give its committed answer again, not its committed path: a better solver may take
+# other steps, and rounding differs between machines. So the last line of a path is compared,
+# numbers as ratios, and errors below EXACT count as equal.
+EXACT, RATIO = 1e-8, 1.3
+
+
+def answer(values, iterations):
+    """The last values of a path, or all values, on a logarithmic scale; words as they are."""
+    kept = values if iterations is None else [values[int(np.argmax(iterations))]]
+    if isinstance(kept[0], str):
+        return kept
+    return np.log(np.maximum(np.abs(np.array(kept, dtype=float)), EXACT))
+
+
+# Those whose tasks take seconds.
 @pytest.mark.parametrize(
     "name",
     [
@@ -70,16 +84,18 @@ def test_results_name_their_commit_seeds_and_versions():
         *("transition", "self_interactions", "asymmetric", "masks", "signed", "nearly_low_rank"),
     ],
 )
-def test_a_cell_of_a_study_gives_its_committed_rows_again(name):
+def test_a_cell_of_a_study_gives_its_committed_answer_again(name):
     study, lines = studies()[name], [li for li in lines_of(RESULTS) if li["study"] == name]
     line = sorted(lines, key=lambda line: line["cpu"])[len(lines) // 4]
-    again = study.run(line["task"], "cpu")
-    for column, stored in line["rows"].items():
-        values = [row[column] for row in again]
-        if isinstance(values[0], float):
-            assert np.allclose(values, stored, rtol=0.02, atol=1e-6, equal_nan=True), column
-        else:
+    rows = study.run(line["task"], "cpu")
+    again = {column: [row[column] for row in rows] for column in rows[0]}
+    assert set(again) == set(line["rows"])
+    for column in again:
+        values, stored = (answer(c[column], c.get("iteration")) for c in (again, line["rows"]))
+        if isinstance(stored, list):
             assert values == stored, column
+        else:
+            assert np.allclose(values, stored, rtol=0, atol=np.log(RATIO), equal_nan=True), column
 
 
 @pytest.mark.parametrize("name", ["identifiability", "tau", "nearly_low_rank", "asymmetric"])
