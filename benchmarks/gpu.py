@@ -24,11 +24,12 @@ import torch
 
 from quadlin import SecondOrderRegressor
 from quadlin.core.chunks import MemorySource
+from quadlin.core.library import triton_kernels
 from quadlin.core.model import Model, Steps
 from quadlin.core.rows import Rows
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import Target, Units
-from quadlin.data.device import OnDevice, offer_kernels
+from quadlin.data.engines import OnDevice
 
 BOUNDS = {"float32": 3e-6, "float64": 1e-13}
 CASES = [  # rows, features, columns, mean, strides, dtype
@@ -116,7 +117,7 @@ def pass_error(case):
 def laws(o):
     broken = 0
     print("kernel | rows | features | columns | mean | strides | dtype | largest error")
-    for kernel in ("torch", "triton") if offer_kernels() else ("torch",):
+    for kernel in ("torch", "triton") if triton_kernels() else ("torch",):
         os.environ["QUADLIN_KERNEL"] = kernel
         for case in CASES:
             if kernel == "torch" or case[-1] == "float32":
@@ -162,7 +163,7 @@ def times(o):
         return middle
 
     base = measure("numpy on the CPU", X, y)
-    for kernel in ("torch", "triton") if offer_kernels() else ("torch",):
+    for kernel in ("torch", "triton") if triton_kernels() else ("torch",):
         os.environ["QUADLIN_KERNEL"] = kernel
         measure(f"{kernel}, tensors on {o.device}", *there, base)
         if o.device != "cpu":

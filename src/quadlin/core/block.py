@@ -9,7 +9,7 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.compiled import DenseKernel, Kernel
 from quadlin.core.compiled_sparse import SparseKernel
-from quadlin.core.library import offered
+from quadlin.core.library import gpu_kernels
 from quadlin.core.pieces import BlockPiece, Pieces, with_data
 from quadlin.core.response import Passed, Response
 from quadlin.core.units import Units
@@ -43,8 +43,8 @@ class Block:
             return SparseKernel.of(self.pieces)
         if isinstance(self.X, np.ndarray):
             return DenseKernel.of(self.X, self.units)
-        kernel: Kernel | None = offered(self.X, self.units)
-        return kernel
+        kernels = gpu_kernels(self.X)
+        return None if kernels is None else kernels.TritonKernel.of(self.X, self.units)
 
     @property
     def n_rows(self) -> int:

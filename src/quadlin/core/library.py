@@ -1,8 +1,8 @@
 """The shared library of the compiled kernel: whether it can be used, its memory and its moments.
 
 `_passes.c` is compiled when the package is built (`kernel/CMakeLists.txt`).
-``QUADLIN_KERNEL=numpy`` in the environment switches the compiled kernel off. Kernels for arrays of
-other libraries are registered here.
+``QUADLIN_KERNEL=numpy`` in the environment switches the compiled kernel off. The kernels for torch
+tensors on a GPU are found here, too.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from ctypes import c_double, c_int64, c_void_p
 from functools import cache
 from hashlib import sha256
@@ -26,6 +26,7 @@ from quadlin.core.arrays import Array
 SOURCES = sorted(Path(__file__).parent.glob("_passes*.[ch]"))  # none in a wheel
 NUMBERS = (np.dtype(np.float32), np.dtype(np.float64))
 LINE = 64  # bytes of a line of the cache
+TENSOR_UNITS = (8, 0)  # compute capability of a GPU that has those which the kernels use
 FUNCTIONS_THAT_COUNT = ("memory_needed", "sparse_memory_needed", "moments_memory_needed")
 
 
@@ -256,25 +257,28 @@ def _run(X: Array, table: MomentsStructure) -> None:
     loaded.run_sparse_moments(at, ctypes.byref(rows), X.dtype.itemsize, instruction_level())
 
 
-Maker = Callable[..., Any]  # takes rows and something else; may return None
-_makers: dict[str, list[Maker]] = {"products": [], "moments": []}
+def triton_kernels() -> Any:
+    """Return the module of kernels for float32 rows on a GPU; None if they cannot be used.
 
-
-def offer(maker: Maker, what: str = "products") -> None:
-    """Register a kernel for the products or the moments of blocks, if it is not yet registered.
-
-    The mathematics imports no deep-learning library, so kernels for the arrays of such libraries
-    are defined in another room and registered here.
+    They need Triton and a GPU with tensor units. ``QUADLIN_KERNEL=torch`` in the environment leaves
+    everything to plain torch.
     """
-    if maker not in _makers[what]:
-        _makers[what].append(maker)
+    return None if os.environ.get("QUADLIN_KERNEL") == "torch" else _triton()
 
 
-def offered(X: Array, beside: Any, what: str = "products") -> Any:
-    """Return the result of the first registered kernel that takes these rows; None without one.
+@cache
+def _triton() -> Any:
+    try:
+        import torch
 
-    For rows and their units, that is the kernel of their products; for rows and their weights (or
-    None), it is the fields of their moments.
-    """
-    results = (maker(X, beside) for maker in _makers[what])
-    return next((result for result in results if result is not None), None)
+        from quadlin.core import triton_passes
+    except ImportError:  # plain torch will do
+        return None
+    has_units = torch.cuda.is_available() and torch.cuda.get_device_capability() >= TENSOR_UNITS
+    return triton_passes if has_units or triton_passes.INTERPRETED else None
+
+
+def gpu_kernels(X: Array) -> Any:
+    """Return the module of kernels that take such rows; None if there is none."""
+    kernels = triton_kernels() if type(X).__module__.startswith("torch") else None
+    return kernels if kernels is not None and kernels.takes(X) else None

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, issparse
 from quadlin.core.arrays import Array, canonical, is_numpy, namespace, to_numpy, unflagged
 from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk, even_cuts, in_main_memory
 from quadlin.core.engine import Additive, in_wide_blocks
-from quadlin.core.library import ColumnMoments, column_moments, joined_moments, offered, takes
+from quadlin.core.library import ColumnMoments, column_moments, gpu_kernels, joined_moments, takes
 from quadlin.core.rows import Rows
 
 TAU_FREE = 0.05  # below this τ, the diagonal of M can hardly be told from w
@@ -55,7 +55,7 @@ class Moments:
     def of(cls, X: Array, weight: Array | None = None) -> "Moments":
         """Take the moments of a block of rows, in float64 whatever the rows are."""
         X = canonical(X) if issparse(X) else X
-        compiled = column_moments(X, weight) or offered(X, weight, "moments")
+        compiled = column_moments(X, weight) or _on_gpu(X, weight)
         if compiled is not None:
             return cls(*compiled)
         return _of_sparse(X, weight) if issparse(X) else _of_pieces(X, weight)
@@ -172,6 +172,14 @@ def _of_dense(X: Array, weight: Array | None) -> Moments:
     x = x * _inverse_root(var)
     shape = _whole(total, mean, var, share @ (x * x * x), share @ (x**2) ** 2)
     return replace(shape, low=low, high=high)
+
+
+def _on_gpu(X: Array, weight: Array | None) -> Any:
+    if gpu_kernels(X) is None:
+        return None
+    from quadlin.core import triton_moments
+
+    return triton_moments.column_moments(X, weight)
 
 
 def _of_sparse(X: csr_array, weight: Array | None) -> Moments:

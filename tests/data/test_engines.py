@@ -15,7 +15,7 @@ from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import UnitsMaker
-from quadlin.data.device import OnDevice
+from quadlin.data.engines import OnDevice
 from quadlin.solve.lowrank.moment_sequence import change_products
 from quadlin.solve.lowrank.sample import sample_of
 

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from quadlin.core.arrays import Array
-from quadlin.data.triton_passes import Tile, shape_of, takes
+from quadlin.core.triton_passes import Tile, shape_of
 
 MOMENTS = Tile(64, 32, 4, 3)
 RUN = 2048  # rows of a program
@@ -84,15 +84,15 @@ def _power_sums(  # type: ignore[no-untyped-def]
 
 
 def column_moments(X: Array, weight: Array | None) -> tuple[Any, ...] | None:
-    """Return the fields of `Moments` of float32 rows on a GPU; None if they need plain torch."""
-    if not takes(X) or not X.shape[0] or not X.shape[1]:
+    """Return the fields of `Moments` of float32 rows on a GPU; None of no numbers."""
+    if not X.shape[0] or not X.shape[1]:
         return None
     (n, d), (*size, vector) = X.shape, shape_of(X)
     runs = triton.cdiv(n, RUN)
     out = torch.empty((runs, 8, d), dtype=torch.float64, device=X.device)
     omega = X if weight is None else weight.to(torch.float64).contiguous()
-    grid = (triton.cdiv(d, MOMENTS.columns), runs)
-    _power_sums[grid](X, omega, out, *size, RUN, vector, weight is not None, **MOMENTS.how)
+    grid = (triton.cdiv(d, MOMENTS.COLUMNS), runs)
+    _power_sums[grid](X, omega, out, *size, RUN, vector, weight is not None, **MOMENTS._asdict())
     return _merged(out)
 
 

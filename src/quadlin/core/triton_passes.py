@@ -267,20 +267,10 @@ def total_kernel(  # type: ignore[no-untyped-def]
 class Tile(NamedTuple):
     """How much of X a program loads at a time, and how it is launched."""
 
-    rows: int
-    columns: int
-    warps: int
-    stages: int
-
-    @property
-    def how(self) -> dict[str, int]:
-        """Return the arguments of a launch."""
-        return {
-            "ROWS": self.rows,
-            "COLUMNS": self.columns,
-            "num_warps": self.warps,
-            "num_stages": self.stages,
-        }
+    ROWS: int
+    COLUMNS: int
+    num_warps: int
+    num_stages: int
 
 
 def forward_tile(width: int, factors: int = 1) -> Tile:
@@ -304,8 +294,8 @@ class TritonKernel(Kernel):
 
     @classmethod
     def of(cls, X: Array, units: Units) -> "TritonKernel | None":
-        """Return the kernel for some rows; None if they need plain torch."""
-        return cls(X, units) if takes(X) and units.scale.dtype == torch.float32 else None
+        """Return the kernel for float32 rows; None if their units need plain torch."""
+        return cls(X, units) if units.scale.dtype == torch.float32 else None
 
     def products(self, Q: Array, S: Array | None) -> tuple[Array, Array | None]:
         """Return Z Q and (Z∘Z) S, None without S."""
@@ -343,8 +333,17 @@ class TritonKernel(Kernel):
             out = torch.empty((n, width), dtype=torch.float32, device=self.X.device)
             if n:
                 tile, (*size, vector) = forward_tile(width), shape_of(self.X)
-                forward_kernel[(triton.cdiv(n, tile.rows),)](
-                    self.X, self.units, factor, out, *size, 1.0, vector, squared, width, **tile.how
+                forward_kernel[(triton.cdiv(n, tile.ROWS),)](
+                    self.X,
+                    self.units,
+                    factor,
+                    out,
+                    *size,
+                    1.0,
+                    vector,
+                    squared,
+                    width,
+                    **tile._asdict(),
                 )
             slabs.append(out[:, :slab])
         return torch.cat(slabs, dim=1)
@@ -363,7 +362,7 @@ class TritonKernel(Kernel):
 def takes(X: Array) -> bool:
     """Return whether the kernels take such rows."""
     on_gpu = isinstance(X, torch.Tensor) and (X.is_cuda or INTERPRETED)
-    return on_gpu and X.dtype == torch.float32 and os.environ.get("QUADLIN_KERNEL") != "torch"
+    return on_gpu and X.dtype == torch.float32
 
 
 def stacked_units(units: Units) -> Array:
@@ -389,9 +388,9 @@ class Runs:
     def __init__(self, X: Array, width: int, squares: bool) -> None:
         (n, d), self.X, self.width, self.squares = X.shape, X, width, squares
         self.tile = tile = back_tile(width, squares)
-        self.blocks = triton.cdiv(d, tile.columns)
-        most = triton.cdiv(n * self.blocks, PROGRAMS * tile.rows) * tile.rows
-        self.run = max(tile.rows, min(LONGEST_RUN, most))
+        self.blocks = triton.cdiv(d, tile.COLUMNS)
+        most = triton.cdiv(n * self.blocks, PROGRAMS * tile.ROWS) * tile.ROWS
+        self.run = max(tile.ROWS, min(LONGEST_RUN, most))
         shape = (triton.cdiv(n, self.run), width + squares, d)
         self.out = torch.empty(shape, dtype=torch.float32, device=X.device)
 
@@ -408,7 +407,7 @@ class Runs:
         return partial(
             back_kernel[(self.blocks, self.out.shape[0])],
             self.X, units, R, self.out, *size, 1.0, self.run, squares_of, vector,
-            squared, self.squares, self.width, **self.tile.how,
+            squared, self.squares, self.width, **self.tile._asdict(),
         )  # fmt: skip
 
 
@@ -557,7 +556,7 @@ class PreparedPass:
         weight = y if chunk.weight is None else chunk.weight.to(torch.float32).contiguous()
         factors = 2 if shape.second and not shape.paired else 1
         tile = forward_tile(shape.first + shape.second, factors)
-        programs = triton.cdiv(n, tile.rows)
+        programs = triton.cdiv(n, tile.ROWS)
         answer, residuals = there(shape.width, n), there(2, programs)
         respond = partial(
             respond_kernel[(programs,)],
@@ -565,7 +564,7 @@ class PreparedPass:
             sent[left_out:] if shape.left_out else sent, sent, y, weight, answer, residuals,
             n, *size, 1.0, shape.answers, vector, shape.second > 0, shape.paired,
             shape.left_out, shape.target, weighted, shape.first, shape.second or NARROWEST,
-            **tile.how,
+            **tile._asdict(),
         )  # fmt: skip
         runs = Runs(X, shape.width, shape.squares)
         head, body = self.result[:HEAD].view(torch.float64), self.result[HEAD:]
