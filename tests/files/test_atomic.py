@@ -32,7 +32,9 @@ def test_a_failure_sends_nothing_to_a_pipe_and_parts_may_be_written_in_any_order
 
 def test_remains_of_killed_writers_are_removed_and_files_in_use_are_not(tmp_path):
     path = tmp_path / "file"
-    (tmp_path / f".file.0123456789ab{TEMPORARY}").write_bytes(b"half")
+    remains = tmp_path / f".file.0123456789ab{TEMPORARY}"
+    remains.write_bytes(b"half")
+    os.utime(remains, times=(0, 0))  # long ago
     with atomic_write(path) as outer:
         outer.write(b"outer")
         with atomic_write(path) as inner:

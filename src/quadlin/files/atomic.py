@@ -3,20 +3,16 @@
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from tempfile import SpooledTemporaryFile
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
-try:
-    import fcntl
-except ImportError:  # Windows, where a file that is open cannot be removed anyway
-    fcntl = None  # type: ignore[assignment]
-
-BINARY = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 TEMPORARY = ".quadlin-tmp"  # the end of the name of a file that is being written
+STALE = 3600.0  # seconds since its writer wrote last: then it was killed
 IN_MEMORY = 64 << 20  # bytes for a device or a pipe that are kept in memory until they are complete
 
 
@@ -38,8 +34,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     Notes
     -----
-    What killed processes left beside `path` is removed first. A lock distinguishes it from what
-    other processes are writing at the same time; the last of several writers wins.
+    What killed processes left beside `path` is removed after an hour. The last of several writers
+    wins.
 
     Examples
     --------
@@ -50,7 +46,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     ...     Path(f"{folder}/a").read_bytes()
     b'complete'
     """
-    if _is_stream(path):
+    if kind_of(path) == "stream":
         with SpooledTemporaryFile(IN_MEMORY) as file:
             yield file  # type: ignore[misc]  # it has every method of a binary file
             file.seek(0)
@@ -62,98 +58,43 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
 
 
-def require_regular_file(path: str | os.PathLike[str]) -> None:
-    """Raise an OSError unless `path` is a file that can be read again and again."""
-    mode = _mode(path)
-    if mode is None:
-        raise FileNotFoundError(f"There is no file {path}. Check its name and its folder.")
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(f"{path} is a folder. Give the name of a file in it.")
-    if not stat.S_ISREG(mode):  # reading from a pipe might never end
-        raise NotRegularFileError(f"{path} is a device or a pipe. Give the name of a file.")
-
-
-class NotRegularFileError(OSError):
-    """The path is a device, a pipe or a socket, but a regular file is needed."""
-
-
-def _mode(path: str | os.PathLike[str]) -> int | None:
+def kind_of(path: str | os.PathLike[str]) -> Literal["nothing", "file", "stream"]:
+    """Return what is at a path; raise an OSError for a folder, a disk or a socket."""
     try:
-        return os.stat(path).st_mode
+        mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def _is_stream(path: str | os.PathLike[str]) -> bool:
-    """Tell whether `path` takes a stream of bytes; raise if nothing can be written to it."""
-    mode = _mode(path)
-    if mode is None or stat.S_ISREG(mode):
-        return False
+        return "nothing"
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(f"{path} is a folder. Give the name of a file in it.")
     if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
-        return True
-    raise NotRegularFileError(f"{path} is a disk or a socket. Give the name of a file.")
+        return "stream"
+    if not stat.S_ISREG(mode):
+        raise OSError(f"{path} is a disk or a socket. Give the name of a file.")
+    return "file"
 
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
     if not target.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {target.parent} to write to. Make it first.")
-    _remove_stale(target)
-    file, temporary = _new_file(target)
+    for name in os.listdir(target.parent):
+        if name.startswith(f".{target.name}.") and name.endswith(TEMPORARY):
+            with suppress(OSError):  # gone, or not ours
+                if time.time() - os.path.getmtime(target.with_name(name)) > STALE:
+                    target.with_name(name).unlink()
+    temporary = target.with_name(f".{target.name}.{token_hex(6)}{TEMPORARY}")
     try:
-        with file:
+        with open(temporary, "x+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            if fcntl is not None:  # elsewhere an open file cannot be renamed
-                os.replace(temporary, target)
-        if fcntl is None:
-            os.replace(temporary, target)
+        os.replace(temporary, target)
     except BaseException:
         with suppress(FileNotFoundError):
             temporary.unlink()
         raise
-    _sync_folder(target.parent)
-
-
-def _new_file(target: Path) -> tuple[BinaryIO, Path]:
-    """Create and lock a temporary file beside the target, with the permissions of any new file."""
-    while True:
-        temporary = target.with_name(f".{target.name}.{token_hex(6)}{TEMPORARY}")
-        file = os.fdopen(os.open(temporary, os.O_CREAT | os.O_EXCL | BINARY, 0o666), "wb")
-        if fcntl is None:
-            return file, temporary
-        with suppress(OSError):  # there are file systems without locks
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
-        # Between its creation and its lock another writer may have removed it as a stale one.
-        if os.fstat(file.fileno()).st_nlink:
-            return file, temporary
-        file.close()
-
-
-def _remove_stale(target: Path) -> None:
-    """Remove temporary files of the target that no process is writing."""
-    for name in os.listdir(target.parent):
-        if not (name.startswith(f".{target.name}.") and name.endswith(TEMPORARY)):
-            continue
-        with suppress(OSError):  # locked by its writer, or gone
-            if fcntl is None:
-                target.with_name(name).unlink()
-                continue
-            descriptor = os.open(target.with_name(name), BINARY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                target.with_name(name).unlink()
-            finally:
-                os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write the new name to the disk, if the system can."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
+    with suppress(OSError):  # the new name, on systems that can write a folder to the disk
+        descriptor = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

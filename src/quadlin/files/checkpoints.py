@@ -15,7 +15,7 @@ from quadlin.core.arrays import mapped, namespace
 from quadlin.core.chunks import Chunk, RowSource
 from quadlin.core.rows import Rows
 from quadlin.core.version import __version__
-from quadlin.files.schema import AnyJSON, Reader, flatten
+from quadlin.files.codec import Reader, flatten
 from quadlin.files.tensors import JSON, FileFormatError, read_tensors, write_tensors
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.stream.state import InvalidContentError, StreamState, state_of, stream_of
@@ -116,8 +116,15 @@ class StreamCheckpoint:
         skip, done = self.seen, 0
         for chunk in rows.walk():
             n = chunk.X.shape[0]
-            first = min(n, max(0, skip - done))
-            self._compare(chunk, first, skip - done)
+            first, y = min(n, max(0, skip - done)), np.ascontiguousarray(chunk.y)
+            self.digest.update(y[:first].data)
+            if self.expected and done + first == skip:
+                if self.digest.hexdigest() != self.expected:
+                    raise CheckpointError(
+                        f"{self.path} was written by a stream of other rows. {START_AGAIN}"
+                    )
+                self.expected = ""
+            self.digest.update(y[first:].data)
             done += n
             if first < n:
                 self.whole, self.seen = False, done
@@ -127,17 +134,6 @@ class StreamCheckpoint:
                 f"{self.path} was written by a stream that had read more rows than there are now. "
                 f"{START_AGAIN}"
             )
-
-    def _compare(self, chunk: Chunk, first: int, skip: int) -> None:
-        """Add the targets of a chunk to the digest, and compare it where the stream resumes."""
-        for part in (slice(0, first), slice(first, None)):
-            if part.start == first == skip and self.expected:
-                if self.digest.hexdigest() != self.expected:
-                    raise CheckpointError(
-                        f"{self.path} was written by a stream of other rows. {START_AGAIN}"
-                    )
-                self.expected = ""
-            self.digest.update(np.ascontiguousarray(chunk.y[part]).data)
 
     @contextmanager
     def feeding(self) -> Iterator[None]:
@@ -196,8 +192,7 @@ def _reader(path: Any, identity: dict[str, Any]) -> Reader:
         raise CheckpointError(str(error)) from None
     with _contradictions(path):
         reader = Reader(header, arrays)
-        recorded = reader.read(AnyJSON, "identity")
-    known = recorded if isinstance(recorded, dict) else {}
+        known = dict(reader.values.pop("identity", ()))
     different = [name for name in identity if known.get(name) != identity[name]]
     if different:
         raise CheckpointError(

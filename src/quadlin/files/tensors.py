@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.files.atomic import NotRegularFileError, atomic_write, require_regular_file
+from quadlin.files.atomic import atomic_write, kind_of
 
 JSON = Any  # None, bool, int, float, str, and lists and dicts of them
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 KEY = "quadlin"
 HEADER_LIMIT = 64 << 20  # bytes of JSON; as Python objects they take a few times as much
 DTYPES = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1", "BOOL": "|b1"}
@@ -117,11 +117,12 @@ def read_tensors(
     FileNotFoundError, IsADirectoryError
         If it does not exist, or is a folder.
     """
-    try:
-        require_regular_file(path)
-    except NotRegularFileError:
+    found = kind_of(path)
+    if found == "nothing":
+        raise FileNotFoundError(f"There is no file {path}. Check its name and its folder.")
+    if found == "stream":  # reading from a pipe might never end
         advice = "Give a file that quadlin saved."
-        raise FileFormatError(path, "It is a device or a pipe.", advice) from None
+        raise FileFormatError(path, "It is a device or a pipe.", advice)
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > HEADER_LIMIT or length > os.fstat(file.fileno()).st_size - 8:
