@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
     from quadlin.core.moments import Moments
     from quadlin.data import open_source
+    from quadlin.estimators.classifier import SecondOrderClassifier
     from quadlin.estimators.cross_validation import SecondOrderRegressorCV
-    from quadlin.estimators.labels.classifier import SecondOrderClassifier
     from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
     from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
-    from quadlin.estimators.regression.regressor import SecondOrderRegressor
+    from quadlin.estimators.regressor import SecondOrderRegressor
     from quadlin.estimators.signals.phase import PhaseRetriever
     from quadlin.estimators.signals.sensing import MatrixSensing
     from quadlin.explain.pairs import find_pairs
@@ -49,8 +49,8 @@ _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next t
     "MatrixSensing": "quadlin.estimators.signals.sensing",
     "Moments": "quadlin.core.moments",
     "PhaseRetriever": "quadlin.estimators.signals.phase",
-    "SecondOrderClassifier": "quadlin.estimators.labels.classifier",
-    "SecondOrderRegressor": "quadlin.estimators.regression.regressor",
+    "SecondOrderClassifier": "quadlin.estimators.classifier",
+    "SecondOrderRegressor": "quadlin.estimators.regressor",
     "SecondOrderRegressorCV": "quadlin.estimators.cross_validation",
     "Status": "quadlin.solve.lowrank.types",
     "find_pairs": "quadlin.explain.pairs",

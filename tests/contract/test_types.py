@@ -33,7 +33,7 @@ model.fit(len, y)
 """
 ARRAY = "numpy.ndarray[tuple[Any, ...], numpy.dtype[Any]]"
 REVEALED = [
-    "quadlin.estimators.regression.regressor.SecondOrderRegressor",
+    "quadlin.estimators.regressor.SecondOrderRegressor",
     ARRAY,
     f"tuple[{ARRAY}, {ARRAY}]",
     "float",

@@ -7,7 +7,7 @@ from sklearn.metrics import d2_tweedie_score
 
 from quadlin import SecondOrderRegressor
 from quadlin.core.losses import LOSSES, Poisson, bounded_exp
-from quadlin.estimators.rows import checks
+from quadlin.estimators import checks
 
 
 class Gamma(Poisson):

@@ -30,11 +30,11 @@ from quadlin.data import Source
 from quadlin.data.encoder import text_columns
 from quadlin.data.files import format_of
 from quadlin.data.names import shortened
-from quadlin.estimators.labels.classifier import SecondOrderClassifier
+from quadlin.estimators.checks import check_options
+from quadlin.estimators.classifier import SecondOrderClassifier
 from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
 from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
-from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.estimators.rows.checks import check_options
+from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.diagnosis import listed
 from quadlin.explain.tables import eigenvalues_name, found_pairs, rank_of, text_table
 from quadlin.files.model_file import PICKLE_SUFFIXES, save

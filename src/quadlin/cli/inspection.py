@@ -24,7 +24,7 @@ from quadlin.cli.rows import (
     stored_rows,
     watched,
 )
-from quadlin.estimators.labels.classifier import SecondOrderClassifier
+from quadlin.estimators.classifier import SecondOrderClassifier
 from quadlin.explain.page import describe, model_page, pictures_of
 from quadlin.explain.pairs import find_pairs
 from quadlin.explain.tables import text_table

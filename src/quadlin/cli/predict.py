@@ -31,9 +31,9 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Moments
 from quadlin.data import Source, SourceError
-from quadlin.estimators.labels.classifier import SecondOrderClassifier
-from quadlin.estimators.regression.regressor import explained
-from quadlin.estimators.rows.columns import NO_WEIGHT
+from quadlin.estimators.classifier import SecondOrderClassifier
+from quadlin.estimators.columns import NO_WEIGHT
+from quadlin.estimators.regressor import explained
 from quadlin.explain.tables import text_table
 from quadlin.files.atomic import atomic_write
 

@@ -12,12 +12,12 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import LOSSES
 from quadlin.data import Source, is_dask
 from quadlin.data.names import Categories, Name
-from quadlin.estimators.regression.base import SecondOrderModel
-from quadlin.estimators.regression.regressor import Regressing, SecondOrderRegressor
-from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.checks import alphas as penalties
-from quadlin.estimators.rows.checks import check_options, is_auto, is_whole
-from quadlin.estimators.rows.columns import RowsLike, Vector, checked
+from quadlin.estimators.base import SecondOrderModel
+from quadlin.estimators.checks import alphas as penalties
+from quadlin.estimators.checks import check_options, is_auto, is_whole
+from quadlin.estimators.columns import RowsLike, Vector, checked
+from quadlin.estimators.regressor import Regressing, SecondOrderRegressor
+from quadlin.estimators.tasks import seed_of
 from quadlin.solve.lowrank.design import Alpha
 
 SEARCH_PARAMS = "ranks", "alphas", "cv", "scoring"  # that the estimator itself lacks

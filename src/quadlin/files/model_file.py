@@ -14,15 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import to_numpy
 from quadlin.core.messages import warn
 from quadlin.core.version import __version__
+from quadlin.estimators.checks import check_options
+from quadlin.estimators.classifier import SecondOrderClassifier
+from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV, shared_params
-from quadlin.estimators.labels.classifier import SecondOrderClassifier
-from quadlin.estimators.labels.fitted_classes import FittedClasses
+from quadlin.estimators.fitted import Fitted, FittedClasses
 from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
 from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
-from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.estimators.rows.checks import check_options
-from quadlin.estimators.rows.columns import Columns
+from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.estimators.signals.phase import PhaseRetriever, search_effort
 from quadlin.estimators.signals.sensing import MatrixSensing
 from quadlin.explain.pair_report import PairReport

@@ -11,7 +11,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import KFold, cross_val_score
 
 from quadlin.datasets import make_second_order
-from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.displays import InteractionDisplay
 from quadlin.explain.tables import product_name
 from quadlin.metrics import nmse

@@ -15,7 +15,7 @@ from scipy.signal import lfilter
 from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 
-from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.regressor import SecondOrderRegressor
 
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
 TWO_VALUED = 0.05  # a law with a smaller τ has an M without diagonal

@@ -12,10 +12,10 @@ from quadlin.core.losses import loss_named
 from quadlin.core.messages import warn
 from quadlin.data import Source, is_dask
 from quadlin.data.encoder import joint, places, with_levels_of
+from quadlin.estimators.checks import is_asked_for, is_auto, is_whole
+from quadlin.estimators.fitted import Fitted, Job
 from quadlin.estimators.machines.field_fit import rank_of
-from quadlin.estimators.regression.fitted import Fitted, Job
-from quadlin.estimators.regression.tasks import FitResult, Task
-from quadlin.estimators.rows.checks import is_asked_for, is_auto, is_whole
+from quadlin.estimators.tasks import FitResult, Task
 from quadlin.exceptions import OptionWarning
 from quadlin.solve.fields.contexts import Learned
 from quadlin.stream.field_stream import FieldStream

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from quadlin.data.names import Categories, Name
+from quadlin.estimators.fitted import Fitted, Job
 from quadlin.estimators.machines.by_posterior import ByPosterior, with_levels
 from quadlin.estimators.machines.field_fit import fit_fields
 from quadlin.estimators.machines.recommending import Recommending
-from quadlin.estimators.regression.fitted import Fitted, Job
-from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.regressor import SecondOrderRegressor
 
 
 class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegressor):

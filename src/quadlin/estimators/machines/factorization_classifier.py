@@ -11,13 +11,12 @@ from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.names import Categories, Name
-from quadlin.estimators.labels.classifier import SecondOrderClassifier
-from quadlin.estimators.labels.fitted_classes import FittedClasses
+from quadlin.estimators.classifier import SecondOrderClassifier
+from quadlin.estimators.fitted import Attributes, Fitted, FittedClasses, Job
 from quadlin.estimators.machines.by_posterior import ByPosterior, has_posterior, with_levels
 from quadlin.estimators.machines.field_fit import fit_fields, gathered
 from quadlin.estimators.machines.recommending import RecommendingLabels
-from quadlin.estimators.regression.fitted import Attributes, Fitted, Job
-from quadlin.estimators.regression.tasks import FitResult, Task
+from quadlin.estimators.tasks import FitResult, Task
 from quadlin.solve.fields.contexts import Learned
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.types import Problem, Record

@@ -14,9 +14,9 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.estimators.regression.fitted import Fitted, Job
-from quadlin.estimators.regression.tasks import Task
-from quadlin.estimators.rows.checks import check_row_count, check_weights, warn_of_target
+from quadlin.estimators.checks import check_row_count, check_weights, warn_of_target
+from quadlin.estimators.fitted import Fitted, Job
+from quadlin.estimators.tasks import Task
 from quadlin.solve.composite.fitting import law_of
 from quadlin.solve.fields.contexts import Contexts, Frame, Learned, draws_of, kept
 from quadlin.solve.fields.draws import predict_all

@@ -10,9 +10,9 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import probability
 from quadlin.data.encoder import label_of
 from quadlin.data.names import position_of
+from quadlin.estimators.checks import is_whole
+from quadlin.estimators.fitted import Fitted
 from quadlin.estimators.machines.two_tables import TwoTables
-from quadlin.estimators.regression.fitted import Fitted
-from quadlin.estimators.rows.checks import is_whole
 from quadlin.explain.decomposition import whole_columns
 from quadlin.explain.tables import frame_of
 from quadlin.solve.fields.pairwise_predictions import Side, best_pairs, sides_of, sides_of_draws

@@ -14,10 +14,10 @@ from quadlin.core.messages import warn
 from quadlin.data.columns import check_frame
 from quadlin.data.names import shortened
 from quadlin.data.reader import fill_missing
+from quadlin.estimators.checks import clear_errors
+from quadlin.estimators.columns import warn_unseen
+from quadlin.estimators.fitted import Fitted, Reach
 from quadlin.estimators.machines.excluded_pairs import SIDES, Frame, keys_of, matches, positions
-from quadlin.estimators.regression.fitted import Fitted, Reach
-from quadlin.estimators.rows.checks import clear_errors
-from quadlin.estimators.rows.columns import warn_unseen
 from quadlin.explain.tables import frame_of
 from quadlin.solve.fields.pairwise_predictions import Best, Half
 

@@ -16,7 +16,7 @@ from scipy.sparse.linalg import LinearOperator, lsqr
 from sklearn.utils.extmath import row_norms
 
 from quadlin.core.messages import warn
-from quadlin.estimators.rows.checks import is_auto
+from quadlin.estimators.checks import is_auto
 from quadlin.estimators.signals.sensing_rows import constant_columns, share_of, unexplained
 from quadlin.solve.signals.measurements import adjoint
 

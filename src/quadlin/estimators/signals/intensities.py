@@ -7,7 +7,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_array
 
 from quadlin.core.messages import warn
-from quadlin.estimators.rows.checks import refuse_missing_targets, refuse_text_targets
+from quadlin.estimators.checks import refuse_missing_targets, refuse_text_targets
 from quadlin.estimators.signals.sensing_rows import (
     EXACT,
     POOR,

@@ -10,9 +10,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from quadlin.core.arrays import unflagged
-from quadlin.estimators.regression.learning import no_model_yet, raise_or_warn
-from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.checks import check_tol, check_whole, float_types, validated
+from quadlin.estimators.checks import check_tol, check_whole, float_types, validated
+from quadlin.estimators.learning import no_model_yet, raise_or_warn
 from quadlin.estimators.signals.intensities import (
     checked_intensities,
     is_enough,
@@ -22,6 +21,7 @@ from quadlin.estimators.signals.intensities import (
 )
 from quadlin.estimators.signals.sensing_rows import weights_of
 from quadlin.estimators.signals.vectors import measurement_rows, refuse_unsquarable
+from quadlin.estimators.tasks import seed_of
 from quadlin.solve.lowrank.types import Record, Status
 from quadlin.solve.signals.phase import retrieve, squared
 from quadlin.solve.signals.search import Effort

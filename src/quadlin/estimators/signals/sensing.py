@@ -10,9 +10,8 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import unflagged
-from quadlin.estimators.regression.learning import no_model_yet, raise_or_warn
-from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.checks import float_types
+from quadlin.estimators.checks import float_types
+from quadlin.estimators.learning import no_model_yet, raise_or_warn
 from quadlin.estimators.signals.background import Explanation, warn_of_background
 from quadlin.estimators.signals.intensities import (
     checked_targets,
@@ -34,6 +33,7 @@ from quadlin.estimators.signals.vectors import (
     refuse_complex,
     refuse_unsquarable,
 )
+from quadlin.estimators.tasks import seed_of
 from quadlin.solve.lowrank.types import Status
 from quadlin.solve.signals.bilinear import sense
 from quadlin.solve.signals.measurements import distinct_rows

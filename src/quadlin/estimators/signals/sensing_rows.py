@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.messages import warn
-from quadlin.estimators.rows.checks import checked_weight, is_auto
+from quadlin.estimators.checks import checked_weight, is_auto
 from quadlin.solve.signals.search import FAR, Majority
 
 FEW = 2.0  # measurements per unknown, below which a wrong optimum may fit as well as the right one

@@ -13,9 +13,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from quadlin.core.messages import warn
-from quadlin.estimators.regression.regressor import SecondOrderRegressor
-from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.checks import is_auto
+from quadlin.estimators.checks import is_auto
+from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.estimators.signals.sensing_rows import (
     FEW,
     NOTABLE,
@@ -24,6 +23,7 @@ from quadlin.estimators.signals.sensing_rows import (
     variance_of,
     weights_of,
 )
+from quadlin.estimators.tasks import seed_of
 from quadlin.solve.lowrank.types import Status
 from quadlin.solve.signals.measurements import distinct_rows
 from quadlin.solve.signals.search import Majority, robust_factor, usual_limit

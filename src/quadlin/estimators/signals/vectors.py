@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_array
 
 from quadlin.core.arrays import refuse_broken_sparse
 from quadlin.data.columns import TEXT, check_frame
-from quadlin.estimators.rows.checks import (
+from quadlin.estimators.checks import (
     float_types,
     refuse_masked,
     refuse_no_table,

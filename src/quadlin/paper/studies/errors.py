@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.estimators.regression.regressor import SecondOrderRegressor
+from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.methods import FITS, name_of, steps
 from quadlin.paper.pictures import Curves, series

@@ -19,10 +19,10 @@ from quadlin.core.rows import Rows
 from quadlin.data.columns import find_ids
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.names import Name
-from quadlin.estimators.regression.fitted import Fitted, require_law
-from quadlin.estimators.regression.tasks import seed_of
-from quadlin.estimators.rows.checks import is_auto
-from quadlin.estimators.rows.columns import chunks_to_predict, opened
+from quadlin.estimators.checks import is_auto
+from quadlin.estimators.columns import chunks_to_predict, opened
+from quadlin.estimators.fitted import Fitted, require_law
+from quadlin.estimators.tasks import seed_of
 from quadlin.exceptions import ExtrapolationWarning
 from quadlin.explain.decomposition import Decomposition, whole_columns
 from quadlin.explain.diagnosis import diagnosis, listed, row_findings

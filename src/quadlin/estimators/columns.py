@@ -25,7 +25,7 @@ from quadlin.data.encoder import TableEncoder, Unseen, text_columns
 from quadlin.data.names import NumberedNames, did_you_mean, shortened
 from quadlin.data.opening import with_ids
 from quadlin.data.reader import array_fill, fill_missing
-from quadlin.estimators.rows.checks import (
+from quadlin.estimators.checks import (
     check_weights,
     checked_weight,
     float_types,

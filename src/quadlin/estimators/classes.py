@@ -13,7 +13,7 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.columns import missing_in
-from quadlin.estimators.rows.checks import kind_of_dates, refuse_masked
+from quadlin.estimators.checks import kind_of_dates, refuse_masked
 from quadlin.explain.diagnosis import listed
 
 MANY_CLASSES = 1000  # numbers in a source with more values than this are no labels

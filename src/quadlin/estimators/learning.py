@@ -20,8 +20,16 @@ from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.data.engines import engine_for
 from quadlin.data.fields import given_fields
-from quadlin.estimators.regression.fitted import Attributes, Fitted, Job, OnStep, in_model_dtype
-from quadlin.estimators.regression.tasks import (
+from quadlin.estimators.checks import (
+    check_one_pass,
+    check_options,
+    check_weights,
+    is_asked_for,
+    is_auto,
+)
+from quadlin.estimators.columns import Columns, RowsLike, Vector, opened, warn_unseen
+from quadlin.estimators.fitted import Attributes, Fitted, Job, OnStep, in_model_dtype
+from quadlin.estimators.tasks import (
     Task,
     options_of,
     request_of,
@@ -29,14 +37,6 @@ from quadlin.estimators.regression.tasks import (
     task_of,
     units_maker_of,
 )
-from quadlin.estimators.rows.checks import (
-    check_one_pass,
-    check_options,
-    check_weights,
-    is_asked_for,
-    is_auto,
-)
-from quadlin.estimators.rows.columns import Columns, RowsLike, Vector, opened, warn_unseen
 from quadlin.exceptions import OptionWarning
 from quadlin.files.checkpoints import checkpoint_of, checkpointed_stream
 from quadlin.solve.fits.fit_state import FitState

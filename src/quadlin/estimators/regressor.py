@@ -14,10 +14,10 @@ from quadlin.core.moments import Moments
 from quadlin.data import is_dask
 from quadlin.data.dask_rows import lazily, lazily_with_std
 from quadlin.data.names import Categories, Name
-from quadlin.estimators.regression.base import SecondOrderModel
-from quadlin.estimators.regression.fitted import Fitted, require_law
-from quadlin.estimators.regression.learning import Learning, as_array
-from quadlin.estimators.rows.columns import NO_WEIGHT, RowsLike, Vector, source_to_score
+from quadlin.estimators.base import SecondOrderModel
+from quadlin.estimators.columns import NO_WEIGHT, RowsLike, Vector, source_to_score
+from quadlin.estimators.fitted import Fitted, require_law
+from quadlin.estimators.learning import Learning, as_array
 
 ROUNDING = 1e-12  # of what targets have in them: a constant that leaves no more is exact
 

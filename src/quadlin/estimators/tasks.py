@@ -21,8 +21,8 @@ from quadlin.data import Source
 from quadlin.data.encoder import TableEncoder, text_columns
 from quadlin.data.fields import check_one_hot, fields_among, given_fields, groups_in
 from quadlin.data.names import Name, positions_of
-from quadlin.estimators.rows.checks import alphas, is_auto
-from quadlin.estimators.rows.columns import Columns
+from quadlin.estimators.checks import alphas, is_auto
+from quadlin.estimators.columns import Columns
 from quadlin.solve.composite.composer import PairRequest
 from quadlin.solve.composite.fitting import TablePlan
 from quadlin.solve.fits.fit_state import FitState

@@ -17,7 +17,9 @@ from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.data.dask_rows import lazily
 from quadlin.data.names import Categories, Name
-from quadlin.estimators.labels.classes import (
+from quadlin.estimators.base import SecondOrderModel
+from quadlin.estimators.checks import check_label_weights, check_options
+from quadlin.estimators.classes import (
     LabelledRows,
     class_names,
     class_totals,
@@ -27,19 +29,16 @@ from quadlin.estimators.labels.classes import (
     labels_in,
     sorted_classes,
 )
-from quadlin.estimators.labels.fitted_classes import FittedClasses
-from quadlin.estimators.regression.base import SecondOrderModel
-from quadlin.estimators.regression.fitted import Fitted, Job, in_model_dtype, require_law
-from quadlin.estimators.regression.learning import Learning, all_zero
-from quadlin.estimators.regression.tasks import FitResult, seed_of, task_of
-from quadlin.estimators.rows.checks import check_label_weights, check_options
-from quadlin.estimators.rows.columns import (
+from quadlin.estimators.columns import (
     NO_WEIGHT,
     Columns,
     RowsLike,
     Vector,
     source_to_score,
 )
+from quadlin.estimators.fitted import Fitted, FittedClasses, Job, in_model_dtype, require_law
+from quadlin.estimators.learning import Learning, all_zero
+from quadlin.estimators.tasks import FitResult, seed_of, task_of
 from quadlin.solve.choose.rarity import with_rarity
 from quadlin.solve.composite.joint_classes import ClassRows, joint_or_apart
 from quadlin.solve.fits.fit_state import FitState
