@@ -79,6 +79,30 @@ def test_noise_costs_what_it_must(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("loss", ["amplitude", "poisson"])
+def test_a_loss_for_the_noise_has_a_smaller_error(kind, loss):
+    gains = []
+    for seed in range(5):
+        A, z = measurements(kind, 240, 30, seed)
+        rng, size = np.random.default_rng(seed), np.abs(A @ (3 * z))
+        noisy = (size * (1 + 0.1 * rng.standard_normal(240))) ** 2
+        y = noisy if loss == "amplitude" else rng.poisson(size**2)
+        errors = [
+            signal_error(z, recover(A, y, loss=name).signal_ / 3) for name in ("squared", loss)
+        ]
+        gains.append(errors[1] / errors[0])
+    assert np.median(gains) < 0.85
+
+
+@pytest.mark.parametrize("loss", ["amplitude", "poisson"])
+def test_without_noise_every_loss_has_the_same_optimum(loss):
+    A, z = measurements("complex", 120, 30)
+    model = recover(A, np.abs(A @ z) ** 2, loss=loss)
+    assert signal_error(z, model.signal_) < 1e-8
+    assert model.status_ is Status.converged
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_gross_errors_have_no_pull_with_hubers_loss(kind):
     A, z = measurements(kind, 160, 20)
     y = np.abs(A @ z) ** 2

@@ -12,9 +12,10 @@ RNG = np.random.default_rng(0)
 REAL, COMPLEX = RNG.standard_normal((40, 6)), RNG.standard_normal((40, 6, 2)) @ [1, 1j]
 
 
-def phases(A, real):
+def phases(A, real, loss="squared"):
     measure = conditioned(A, np.ones(40), real, np.random.default_rng(0))
-    return PhaseProblem(measure, np.abs(A @ A[0].conj()) ** 2, np.ones(40)), measure.random(RNG)
+    problem = PhaseProblem(measure, np.abs(A @ A[0].conj()) ** 2, np.ones(40), loss=loss)
+    return problem, measure.random(RNG)
 
 
 def pairs(A, B):
@@ -27,6 +28,8 @@ PROBLEMS = {
     "real phases": phases(REAL, True),
     "complex phases": phases(COMPLEX, False),
     "a real signal by complex vectors": phases(COMPLEX, True),
+    "amplitudes": phases(COMPLEX, False, "amplitude"),
+    "counts": phases(REAL, True, "poisson"),
     "pairs": pairs(REAL, RNG.standard_normal((40, 4))),
 }
 

@@ -1,7 +1,7 @@
 """Phase retrieval: a real or complex signal from the squares of its measurements."""
 
 from copy import copy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.sparse import issparse
@@ -34,6 +34,7 @@ class MeasurementEstimator(RegressorMixin, BaseEstimator):
     status_: Status
     history_: tuple[Record, ...]
     n_features_in_: int
+    losses: ClassVar[tuple[str, ...]] = ("squared", "huber")
 
     @property
     def n_iter_(self) -> int:
@@ -63,9 +64,10 @@ class PhaseRetriever(MeasurementEstimator):
         Whether the signal is known to be real although the vectors are complex, as for a picture.
         With real vectors the signal is always real; pass ``A.astype(complex)`` for a complex one,
         which they determine up to its phase and conjugation.
-    loss : {"squared", "huber"}, default="squared"
-        "huber" is for gross errors in y: residuals beyond 1.345 standard deviations count
-        linearly, not quadratically, and beyond 10 not at all.
+    loss : {"squared", "huber", "amplitude", "poisson"}, default="squared"
+        By the noise: "squared" where it was added to intensities, "amplitude" where it was added to
+        amplitudes before they were squared, "poisson" for counts. "huber" is for gross errors in
+        y: residuals beyond 1.345 standard deviations count linearly, beyond 10 not at all.
     n_starts : int, default=10
         Maximum number of starts. The search ends as soon as the signal explains y exactly, or a
         second start leads to the best signal so far; otherwise the status is `ambiguous`.
@@ -84,8 +86,8 @@ class PhaseRetriever(MeasurementEstimator):
     status_ : Status
         How the search ended; its value is advice.
     history_ : tuple of Record
-        Mean squared error of the intensities after each step of the start that led to the signal,
-        and the products with A and its adjoint so far.
+        Mean loss after each step of the start that led to the signal (of "squared" the mean
+        squared error of the intensities), and the products with A and its adjoint so far.
     n_iter_ : int
         Steps of the start that led to the signal.
     n_features_in_, feature_names_in_
@@ -119,6 +121,7 @@ class PhaseRetriever(MeasurementEstimator):
     """
 
     signal_: np.ndarray
+    losses = ("squared", "huber", "amplitude", "poisson")
 
     def __init__(
         self,
@@ -235,11 +238,11 @@ def search_effort(estimator: Any) -> Effort:
     check_whole(estimator, "n_starts", 1)
     check_whole(estimator, "max_iter", 1)
     check_tol(estimator.tol)
-    if estimator.loss not in ("squared", "huber"):
-        loss = f"loss={estimator.loss!r}"
-        raise ValueError(f"{loss} is not one of 'squared', 'huber'.")
-    robust = estimator.loss == "huber"
-    return Effort(int(estimator.n_starts), int(estimator.max_iter), float(estimator.tol), robust)
+    if estimator.loss not in estimator.losses:
+        names = ", ".join(map(repr, estimator.losses))
+        raise ValueError(f"loss={estimator.loss!r} is not one of {names}.")
+    n_starts, max_iter = int(estimator.n_starts), int(estimator.max_iter)
+    return Effort(n_starts, max_iter, float(estimator.tol), estimator.loss)
 
 
 def adopt_columns(estimator: Any, draft: Any) -> None:

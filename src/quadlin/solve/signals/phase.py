@@ -3,14 +3,19 @@ r"""Phase retrieval: a signal from the squares of its products with known vector
 .. math:: y_i = |\langle a_i, z \rangle|^2 + \text{noise}
 
 A spectral start finds the direction, reweighted amplitude flow leads into the basin, and
-Levenberg–Marquardt goes to the least-squares optimum of the intensities.
+Levenberg–Marquardt goes to the optimum of the loss, a sum of squares r² of one of these residuals:
+
+- "squared" and "huber", for intensities: μ − y, with μ = |⟨a, z⟩|²;
+- "amplitude", for noise that was added to amplitudes before they were squared: √μ − √y;
+- "poisson", for counts: r² is the deviance 2(μ − y − y log(μ/y)), whose minimum is that of the
+  likelihood.
 
 A complex row a is equivalent to two real rows, [Re a, −Im a] and [Im a, Re a], of the signal
 [Re z, Im z], because a and i·a measure the same. The real matrices that a start forms from both of
 them are those that complex arithmetic forms from a, so complex rows are used as they are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,6 +48,8 @@ FLOW_STEPS, FLOW_STEP, FLOW_WEIGHT = 200, 3.0, 10.0
 ALMOST_EXACT = 1e-4  # a loss of amplitudes, in units of Σy, at which the flow ends
 SAME = 1e-2  # signals that differ by less are the same optimum
 TINY = 1e-30
+DARK = 0.1  # counts added to y and μ: without them no step lets ⟨a, z⟩ pass through 0
+SMALL = 1e-4  # of u: u − log(1 + u) is cancelled by rounding below, and a series is exact
 TRUNCATED = 5.0  # times the largest residual of a majority: larger ones have no influence
 
 
@@ -58,14 +65,36 @@ class Retrieval:
     fitted: np.ndarray | None  # (n,), the intensities of the signal; None after an interruption
 
 
+def amplitude_residual(mu: np.ndarray, y: np.ndarray, unit: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return r = √μ − √y and dr/dμ."""
+    size = np.sqrt(mu)
+    return size - np.sqrt(np.maximum(y, 0)), 0.5 / np.maximum(size, TINY)
+
+
+def poisson_residual(mu: np.ndarray, y: np.ndarray, unit: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the signed root of the deviance and its derivative; a count is 1/`unit` of y."""
+    mu, y = mu + DARK / unit, np.maximum(y, 0) + DARK / unit
+    u = mu / y - 1
+    near = np.abs(u) < SMALL
+    half = np.where(near, u * u * (0.5 - u / 3), u - np.log1p(u))  # of the deviance, over y
+    r = np.sign(u) * np.sqrt(2 * y * half)
+    return r, np.where(near, (1 - 2 * u / 3) / np.sqrt(y), u * y / mu / np.where(near, 1.0, r))
+
+
+Residual = Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, np.ndarray]]
+RESIDUALS: dict[str, Residual] = {"amplitude": amplitude_residual, "poisson": poisson_residual}
+
+
 @dataclass(frozen=True)
 class PhaseProblem:
     """Measurements, intensities and weights, for any unknowns that represent the signal."""
 
     measure: Measurements
-    y: np.ndarray
+    y: np.ndarray  # in units of `unit`
     weight: np.ndarray
     majority: Majority = ALL_ROWS
+    loss: str = "squared"
+    unit: float = 1.0
 
     @property
     def walks(self) -> Walks:
@@ -73,10 +102,16 @@ class PhaseProblem:
         return self.measure.counter
 
     def linearise(self, v: np.ndarray) -> LinearisedResidual:
-        r"""Return :math:`|p|^2 - y`, p = ABv, and its derivative 2 Re(p̄ ∘ ABh)."""
+        r"""Return r of :math:`\mu = |p|^2`, p = ABv, and its derivative 2 dr/dμ Re(p̄ ∘ ABh)."""
         p = self.measure.forward(v)
+        mu = squared(p)
+        if self.loss in RESIDUALS:
+            r, slope = RESIDUALS[self.loss](mu, self.y, self.unit)
+            p = slope * p
+        else:
+            r = mu - self.y
         return LinearisedResidual(
-            squared(p) - self.y,
+            r,
             lambda h: 2 * (p.conj() * self.measure.forward(h)).real,
             lambda u: 2 * self.measure.adjoint(p * u),
         )
@@ -144,7 +179,7 @@ def retrieve(
         return Retrieval(zero, Status.converged, (only,), measure.rank, n, np.zeros(len(y)))
     # In units of the intensities no square overflows, even in single precision.
     majority = Majority.of(n, measure.width if real else 2 * measure.width)
-    problem = PhaseProblem(measure, y / unit, weight, majority)
+    problem = PhaseProblem(measure, y / unit, weight, majority, effort.loss, unit)
     best = best_of(
         _starts(problem, effort.robust, rng),
         problem,
@@ -157,7 +192,8 @@ def retrieve(
             fitted = squared(in_double(measure.forward(best.z))) * unit
         except KeyboardInterrupt:
             status = Status.interrupted
-    history = tuple(replace(record, loss=record.loss * unit**2) for record in best.history)
+    scale = unit if effort.loss in RESIDUALS else unit**2
+    history = tuple(replace(record, loss=record.loss * scale) for record in best.history)
     last = replace(history[-1], passes=measure.counter.rounded)
     signal = np.asarray(measure.signal(best.z) * np.sqrt(unit), dtype=measure.dtype)
     return Retrieval(signal, status, (*history[:-1], last), measure.rank, n, fitted)

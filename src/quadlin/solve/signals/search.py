@@ -42,7 +42,12 @@ class Effort:
     n_starts: int
     max_iter: int
     tol: float
-    robust: bool = False
+    loss: str = "squared"
+
+    @property
+    def robust(self) -> bool:
+        """Tell whether gross errors are left out."""
+        return self.loss == "huber"
 
 
 @dataclass(frozen=True)
