@@ -26,6 +26,7 @@ LINES = {
     "svmlight": "A line is “target index:value index:value …”, with increasing indices.",
     "libffm": "A line is “target field:index:value …”.",
 }
+NO_MARKS = bytes(set(range(256)).difference(b" :\n"))
 Parsed = tuple[csr_array, np.ndarray, Any]  # rows, targets, and the field of each entry
 
 
@@ -41,17 +42,25 @@ def parse_svmlight(block: bytes) -> Parsed:
 
 def parse_libffm(block: bytes) -> Parsed:
     """Parse lines of “target field:index:value …”."""
-    rows = [line.split() for line in block.splitlines() if line.strip()]
-    entries = [entry.split(b":") for row in rows for entry in row[1:]]
-    places = np.array([[int(a), int(b)] for a, b, _ in entries], np.int64).reshape(-1, 2)
-    if places.min(initial=0) < 0:
-        raise ValueError("a field or an index is negative")
-    ends = np.cumsum([0, *(len(row) - 1 for row in rows)])
-    parts = np.array([float(c) for *_, c in entries]), places[:, 1].copy(), ends
-    X = csr_array(parts, shape=(len(rows), int(places[:, 1].max(initial=-1)) + 1))
-    if len(set(zip(_rows_of(X).tolist(), X.indices.tolist(), strict=True))) < X.nnz:
+    lines = [b" ".join(line.split()) for line in block.splitlines() if line.strip()]
+    text = b"\n".join([*lines, b""])
+    marks = text.translate(None, NO_MARKS)
+    if marks.replace(b" ::", b"") != b"\n" * len(lines):  # a space and two colons for each entry
+        raise ValueError("an entry is not “field:index:value”")
+    line_ends = np.flatnonzero(np.frombuffer(marks, np.uint8) == ord("\n"))
+    ends = np.append(0, (line_ends - np.arange(len(lines))) // 3)
+    words = text.replace(b":", b" ").split()
+    numbers = np.fromiter(map(float, words), np.float64, len(words))
+    places = ends[:-1] * 3 + np.arange(len(lines))  # of the targets
+    fields, indices, values = np.delete(numbers, places).reshape(-1, 3).T.copy()
+    for whole in (fields, indices):
+        if not np.all((whole >= 0) & (whole < 1 << 31) & (whole % 1 == 0)):
+            raise ValueError("a field or an index is not a whole number from 0 to 2³¹")
+    X = csr_array((values, indices.astype(np.int64), ends), shape=(len(lines), 1 << 31))
+    keys = np.sort((_rows_of(X) << 31) + X.indices)
+    if (keys[1:] == keys[:-1]).any():
         raise ValueError("an index occurs twice in a row")
-    return X, np.array([float(row[0]) for row in rows]), places[:, 0]
+    return X, numbers[places], fields.astype(np.int64)
 
 
 PARSERS = {"svmlight": parse_svmlight, "libffm": parse_libffm}
@@ -233,13 +242,14 @@ class Scan:
         self.high = max(self.high, int(X.indices.max(initial=-1)))
         if fields is None:
             return
-        used = X.data != 0
-        self.mixed.update(np.unique(fields[used & (X.data != 1)]).tolist())
-        pairs, counts = np.unique([_rows_of(X)[used], fields[used]], axis=1, return_counts=True)
-        self.mixed.update(np.unique(pairs[1][counts > 1]).tolist())
-        for feature, number in np.unique([X.indices, fields], axis=1).T.tolist():
-            if (first := self.field_of.setdefault(feature, number)) != number:
-                self.mixed.update((first, number))
+        used, width = X.data != 0, int(fields.max(initial=0)) + 1
+        in_row = np.sort((_rows_of(X) * width + fields)[used])
+        self.mixed.update((in_row[1:][in_row[1:] == in_row[:-1]] % width).tolist())
+        self.mixed.update(fields[used & (X.data != 1)].tolist())
+        for pair in np.unique(X.indices * width + fields).tolist():
+            feature, number = divmod(pair, width)
+            if (known := self.field_of.setdefault(feature, number)) != number:
+                self.mixed.update((known, number))
 
     def width_and_base(
         self, files: FileSet, n_features: int | None, zero_based: bool | str
