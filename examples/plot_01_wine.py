@@ -3,8 +3,7 @@ The chemistry of wine: which measurements act together?
 =======================================================
 
 178 Italian wines come with 13 chemical measurements. We predict the intensity of their colour
-from the other twelve. A linear model misses something here, and so does a table of 178 rows for
-boosting. A quadratic part of rank 2 finds it.
+from the other twelve. A linear model misses something, and boosting needs more rows than these.
 """
 
 # %%

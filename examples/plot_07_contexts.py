@@ -2,9 +2,8 @@
 Who rates what, and when: contexts and genres
 =============================================
 
-Ratings depend on a user, a film, and a context such as the hour and the device. A factorization
-machine learns a vector for each level of each column. We compare it with biases: one number per
-level, which is what a linear model learns.
+Ratings depend on a user, a film, and a context such as hour and device. A factorization machine
+learns a vector for each level of each column, and a linear model learns a bias for each.
 """
 
 import warnings
@@ -26,15 +25,15 @@ genre = rng.random((200, 3)) < 0.4
 rows[["comedy", "drama", "war"]] = genre[rows["film"]].astype(float)
 vectors = {name: rng.normal(size=(size, 3)) * 0.5 for name, size in sizes.items()}
 vectors["film"] += genre @ rng.normal(size=(3, 3)) * 0.5  # films of a genre are alike
-total = sum(vectors[name][rows[name]] for name in sizes)
-squares = sum(vectors[name][rows[name]] ** 2 for name in sizes)
-truth = 3 + 0.3 * rng.normal(size=300)[rows["user"]] + ((total**2 - squares) / 2).sum(axis=1)
+parts = np.stack([vectors[name][rows[name]] for name in sizes])
+products = (parts.sum(axis=0) ** 2 - (parts**2).sum(axis=0)) / 2
+truth = 3 + 0.3 * rng.normal(size=300)[rows["user"]] + products.sum(axis=1)
 rating = truth + 0.8 * rng.normal(size=n)
 codes = list(sizes)
 rows[codes] = rows[codes].astype(str).astype("category")
 
 # %%
-# Errors on 4,000 new ratings, relative to the truth without noise, for growing tables.
+# Errors on 4,000 new ratings, against the truth without noise, for growing tables.
 
 warnings.simplefilter("ignore")  # users without ratings so far are predicted as average ones
 test = slice(16000, n)
@@ -51,11 +50,9 @@ for count in counts:
     for name, p in zip(errors, predicted, strict=True):
         errors[name].append(np.sqrt(np.mean((p - truth[test]) ** 2)))
 
-fig, ax = plt.subplots(figsize=(5, 3.8), layout="constrained")
-for (name, error), marker in zip(errors.items(), "osD", strict=True):
-    ax.loglog(counts, error, marker=marker, label=name)
-ax.set(xlabel="ratings", ylabel="error of the expected rating")
-ax.legend()
+_, ax = plt.subplots(figsize=(5, 3.8), layout="constrained")
+labels = {"xlabel": "ratings", "ylabel": "error of the expected rating"}
+pd.DataFrame(errors, counts).plot(ax=ax, loglog=True, marker="o", **labels)
 plt.show()
 
 # %%

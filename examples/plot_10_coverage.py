@@ -56,6 +56,5 @@ plt.show()
 
 # %%
 # **Finding.** If M stands out of the noise, the intervals keep their promise, also when rank and
-# penalty are chosen from the rows. If M is weak, the chosen model often has no quadratic part at
-# all, with standard errors of zero, and most intervals miss. A penalty that is far too large does
-# the same.
+# penalty are chosen. If M is weak, the chosen model often has no quadratic part, with standard
+# errors of zero, and most intervals miss. A penalty that is far too large does the same.
