@@ -36,8 +36,8 @@ def pairs_of(name, model):
 
 
 # %%
-# The lasso chooses among all products. An explainable boosting machine (EBM, with one bag) adds
-# the pairs that it ranks first. Boosting uses interactions, but names none.
+# The lasso chooses among all products, an explainable boosting machine (EBM, one bag) adds the
+# pairs that it ranks first, and boosting names none.
 
 models = {
     "quadlin": SecondOrderRegressor(random_state=0),
