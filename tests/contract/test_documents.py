@@ -3,11 +3,12 @@
 import re
 import shlex
 import sys
-from importlib import metadata
+from importlib import metadata, util
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import r2_score
 
 from contract.test_command_line import call
 from quadlin import SecondOrderRegressor, load, save
@@ -87,6 +88,27 @@ def test_the_commands_of_the_readme_run_one_after_the_other(tables):
     assert {"houses.safetensors", "houses.html", "prices.parquet"} <= {
         path.name for path in Path().iterdir()
     }
+
+
+@pytest.mark.parametrize("problem", ["five pairs", "rank 3", "wine"])
+def test_the_table_of_alternatives_has_the_scores_of_this_version(problem):
+    """R² is an average over thousands of new rows; the last digit may differ with the machine."""
+    page = read("docs/project/benchmarks.md")
+    written = float(re.search(rf"\| {problem} \| quadlin \| (0\.\d+) \|", page)[1])
+    if problem == "five pairs":
+        assert f"| `PolynomialFeatures(2)` and `RidgeCV` | {written} |" in read("README.md")
+    path = ROOT / "benchmarks" / "alternatives.py"
+    spec = util.spec_from_file_location("alternatives", path)
+    alternatives = util.module_from_spec(spec)
+    spec.loader.exec_module(alternatives)
+    scores = []
+    for seed in range(3):
+        true, predicted = [], []
+        for X, y, X_new, y_new in alternatives.PROBLEMS[problem](seed):
+            true.append(y_new)
+            predicted.append(alternatives.METHODS["quadlin"]().fit(X, y).predict(X_new))
+        scores.append(r2_score(np.concatenate(true), np.concatenate(predicted)))
+    assert np.mean(scores) == pytest.approx(written, abs=0.005)
 
 
 @pytest.mark.smoke
