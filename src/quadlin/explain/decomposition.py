@@ -7,11 +7,9 @@ own, the model is exactly
           a_c(x) = g_c^\top d_c + d_c^\top M_{cc}\, d_c, \qquad g = w + 2 M z_0
 
 where the square of a column of numbers belongs to the column itself. Of a one-hot field one feature
-is 1 and the others are 0, so that products within it vanish: there :math:`M_{cc}` moves to w, and
-:math:`a_c` is linear, the effect of a level. A column of lists is treated in the same way, but for
-products of labels of the same row, which are part of :math:`a_c`. With M = U diag(s) Uᵀ a pair is
-:math:`2 \langle P_c, P_e \rangle_s` with :math:`P_c = U_c^\top d_c`, so that a row costs O(kd) but
-for the pairs themselves.
+is 1 and the others are 0, so that :math:`M_{cc}` is part of w, and :math:`a_c` is linear, the
+effect of a level. With M = U diag(s) Uᵀ a pair is :math:`2 \langle P_c, P_e \rangle_s` with
+:math:`P_c = U_c^\top d_c`, so that a row costs O(kd) but for the pairs themselves.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -162,15 +160,6 @@ def value_pairs(X: Any, first: WholeColumn, second: WholeColumn) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Reference:
-    """Where contributions are measured from."""
-
-    z: np.ndarray  # (d,), standardised
-    squares: np.ndarray  # (columns,), what the squares of a field's levels are there
-    words: str
-
-
-@dataclass(frozen=True)
 class Decomposition:
     """The model in standardised units of the features and the user's units of y."""
 
@@ -181,11 +170,12 @@ class Decomposition:
     U: np.ndarray  # (d, k)
     s: np.ndarray  # (k,)
     w: np.ndarray  # (d,), with what products within a field come to
-    m: np.ndarray  # (d,), the diagonal of U diag(s) Uᵀ
-    free: np.ndarray  # (d,), 1 where squares are modelled
+    squares: np.ndarray  # (d,), the diagonal of U diag(s) Uᵀ where it is modelled, otherwise 0
+    left_out: np.ndarray  # (d,), the diagonal of U diag(s) Uᵀ where it is not modelled, otherwise 0
     constant: float
-    reference: Reference
     seen: tuple[np.ndarray, np.ndarray]  # (d,) each, the least and largest values of features
+    z: np.ndarray  # (d,), the reference, standardised
+    reference: str = MEAN  # in words
 
     @classmethod
     def of(cls, state: FitState, columns: Sequence[WholeColumn]) -> "Decomposition":
@@ -195,23 +185,21 @@ class Decomposition:
         mean, scale, rest, free, U, s, w = (to_numpy(a).astype(np.float64) for a in given)
         s, w, nu = y * s, y * w, mean * scale + rest
         m = (U * U) @ s
-        constant = units.target.mean + y * float(model.c) - float(free @ m)
-        squares = np.zeros(len(columns))
-        for number, column in enumerate(columns):
-            if column.levels is None:
-                continue
-            c = column.features
-            within = U[c] @ (s * (nu[c] @ U[c])) - (1 - free[c]) * m[c] * nu[c]  # M_cc ν_c
-            w[c] -= 2 * within
-            constant -= float(nu[c] @ within)
-            squares[number] = np.sum(free[c] * m[c] * scale[c] * nu[c])  # Σ share · M_ll
-        origin = Reference(np.zeros(len(w)), squares, MEAN)
+        squares, left_out = free * m, (1 - free) * m
+        constant = units.target.mean + y * float(model.c) - float(squares.sum())
+        for column in columns:
+            if column.levels is not None:  # one of z + ν is `scale`, the others are 0
+                c = column.features
+                within = U[c] @ (s * (nu[c] @ U[c])) - left_out[c] * nu[c]  # M_cc ν_c
+                linear = scale[c] * squares[c] - 2 * within
+                w[c] += linear
+                constant += float(nu[c] @ (linear + within))
         low, high = state.features.low, state.features.high
         if low is None or high is None:  # in a model of an old file
-            seen = (np.full(len(w), -np.inf), np.full(len(w), np.inf))
-        else:
-            seen = (to_numpy(low).astype(np.float64), to_numpy(high).astype(np.float64))
-        return cls(tuple(columns), mean, scale, rest, U, s, w, m, free, constant, origin, seen)
+            low, high = np.full(len(w), -np.inf), np.full(len(w), np.inf)
+        seen = (to_numpy(low).astype(np.float64), to_numpy(high).astype(np.float64))
+        parts = (mean, scale, rest, U, s, w, squares, left_out, constant, seen)
+        return cls(tuple(columns), *parts, z=np.zeros(len(w)))
 
     def measured_from(self, reference: Any) -> "Decomposition":
         """Return the same model measured from somewhere else.
@@ -224,9 +212,9 @@ class Decomposition:
         """
         if isinstance(reference, str) and reference == "mean":
             return self
+        names = [column.name for column in self.columns]
         if isinstance(reference, str) and reference == "zero":
-            reference = dict.fromkeys((column.name for column in self.columns), ZERO)
-            words = "zero in every column"
+            reference, words = dict.fromkeys(names, ZERO), "zero in every column"
         elif isinstance(reference, Mapping):
             values = ", ".join(f"{name}={value}" for name, value in reference.items())
             words = f"{values}, and from {MEAN} elsewhere"
@@ -235,44 +223,41 @@ class Decomposition:
                 f'reference={reference!r} must be "mean", "zero" or a mapping of columns '
                 "to values, such as {'city': 'Oslo'}."
             )
-        z, squares = np.zeros(len(self.w)), self.reference.squares.copy()
-        names = [column.name for column in self.columns]
+        z = np.zeros(len(self.w))
         for name, value in reference.items():
-            number = position_of(names, str(name))
-            c = self.columns[number].features
-            row = self.columns[number].values_of(value)
-            z[c] = (row - self.mean[c]) * self.scale[c] - self.rest[c]
-            if self.columns[number].levels is not None:
-                squares[number] = self._within(row[None] * self.scale[c], c)[0]
-        return replace(self, reference=Reference(z, squares, words))
+            column = self.columns[position_of(names, str(name))]
+            z[column.features] = self._standardised(column.values_of(value), column.features)
+        return replace(self, z=z, reference=words)
 
     @cached_property
     def fields(self) -> list[int]:
-        """Return the numbers of the columns that are one-hot fields, or lists of labels."""
+        """Return the numbers of the columns that are one-hot fields."""
         return [i for i, column in enumerate(self.columns) if column.levels is not None]
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """Return the numbers of the columns that hold numbers."""
+        return [i for i, column in enumerate(self.columns) if column.levels is None]
 
     @cached_property
     def single(self) -> np.ndarray:
         """Return the features of the columns that hold numbers."""
-        return np.array([c.features[0] for c in self.columns if c.levels is None], dtype=int)
+        return np.array([self.columns[i].features[0] for i in self.numbers], dtype=int)
 
     @cached_property
     def slope(self) -> np.ndarray:
         """Return g = w + 2 M z₀ (d,), M without its blocks within fields."""
-        z = self.reference.z
-        Mz = self.U @ (self.s * (z @ self.U))
-        Mz[self.single] -= ((1 - self.free) * self.m * z)[self.single]
+        Mz = self.U @ (self.s * (self.z @ self.U))
+        Mz[self.single] -= (self.left_out * self.z)[self.single]
         for number in self.fields:
             c = self.columns[number].features
-            Mz[c] -= self.U[c] @ (self.s * (z[c] @ self.U[c]))
+            Mz[c] -= self.U[c] @ (self.s * (self.z[c] @ self.U[c]))
         return np.asarray(self.w + 2 * Mz)
 
     @cached_property
     def baseline(self) -> float:
         """Return f₀, the prediction at the reference."""
-        z = self.reference.z
-        quadratic = z @ (self.slope - self.w) / 2
-        return float(self.constant + z @ self.w + quadratic + self.reference.squares.sum())
+        return float(self.constant + self.z @ (self.w + self.slope) / 2)
 
     def blocks(self, X: Any) -> Iterator["RowParts"]:
         """Yield the parts of rows of features, some rows at a time."""
@@ -283,31 +268,40 @@ class Decomposition:
     def parts(self, X: Any) -> "RowParts":
         """Return what rows of features (n, d), dense or sparse, are taken apart into."""
         X = X.tocsc() if issparse(X) else to_numpy(X)
-        alone = np.empty((X.shape[0], len(self.columns)))
-        P = np.empty((*alone.shape, len(self.s)))
-        for number, column in enumerate(self.columns):
-            alone[:, number], P[:, number] = self.along(number, X[:, column.features])
-        return RowParts(self, alone, P)
+        alone, of_fields = np.empty((X.shape[0], len(self.columns))), {}
+        d, alone[:, self.numbers] = self._along_numbers(X[:, self.single], self.single)
+        for number in self.fields:
+            alone[:, number], of_fields[number] = self._along_field(
+                number, X[:, self.columns[number].features]
+            )
+        return RowParts(self, alone, d, of_fields)
 
     def along(self, number: int, x: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return a_c (n,) and P_c (n, k) of one column, given its features (n, width)."""
+        if number in self.fields:
+            return self._along_field(number, x)
         c = self.columns[number].features
-        if self.columns[number].levels is None:
-            x = x.toarray() if issparse(x) else x
-            z = (x.astype(np.float64) - self.mean[c]) * self.scale[c] - self.rest[c]
-            d = z - self.reference.z[c]
-            return (d * self.slope[c] + (self.free * self.m)[c] * d * d)[:, 0], d * self.U[c]
-        nu = (self.mean * self.scale + self.rest + self.reference.z)[c]
-        Y = x.multiply(self.scale[c]).tocsr() if issparse(x) else x * self.scale[c]
-        linear = Y @ self.slope[c] - nu @ self.slope[c]
-        alone = linear + self._within(Y, c) - self.reference.squares[number]
-        return alone, Y @ self.U[c] - nu @ self.U[c]
+        d, alone = self._along_numbers(x, c)
+        return alone[:, 0], d * self.U[c]
 
-    def _within(self, Y: Any, c: np.ndarray) -> np.ndarray:
-        """Return y'M_cc y of levels y = x∘scale: zero where one is 1 and has no square."""
-        products = Y @ self.U[c]
-        squares = Y.multiply(Y).tocsr() if issparse(Y) else Y * Y
-        return np.asarray(products**2 @ self.s - squares @ ((1 - self.free) * self.m)[c])
+    def _along_numbers(self, x: Any, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return d and a_c (n, width) of some columns of numbers, given their features."""
+        d = self._standardised(x.toarray() if issparse(x) else x, j) - self.z[j]
+        return d, d * (self.slope[j] + self.squares[j] * d)
+
+    def _along_field(self, number: int, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        c = self.columns[number].features
+        nu = (self.mean * self.scale + self.rest + self.z)[c]
+        Y = x.multiply(self.scale[c]).tocsr() if issparse(x) else x * self.scale[c]
+        P, YY = Y @ self.U[c], Y.multiply(Y).tocsr() if issparse(Y) else Y * Y
+        alone = (Y @ self.slope[c] - nu @ self.slope[c]) + (
+            # Only in rows that have several levels, or shares of them, this is not zero.
+            P**2 @ self.s - YY @ self.left_out[c] - Y @ (self.scale * self.squares)[c]
+        )
+        return alone, P - nu @ self.U[c]
+
+    def _standardised(self, x: np.ndarray, j: np.ndarray) -> np.ndarray:
+        return np.asarray((x - self.mean[j]) * self.scale[j] - self.rest[j])
 
     def level_effects(self, number: int) -> np.ndarray:
         """Return what each level of a field adds alone."""
@@ -320,29 +314,40 @@ class RowParts:
 
     model: Decomposition
     alone: np.ndarray  # (n, columns), a_c
-    P: np.ndarray  # (n, columns, k), P_c
+    d: np.ndarray  # (n, columns of numbers), the distance from the reference: P_c = d_c U_c
+    of_fields: dict[int, np.ndarray]  # by column: P_c (n, k)
 
     @cached_property
     def halves(self) -> np.ndarray:
         """Return half of all pairs of each column (n, columns), in O(kd) per row."""
-        others = self.P.sum(axis=1, keepdims=True) - self.P
-        return np.asarray((self.P * others) @ self.model.s)
+        U, s = self.model.U[self.model.single], self.model.s
+        total, halves = self.d @ U + sum(self.of_fields.values()), np.empty_like(self.alone)
+        halves[:, self.model.numbers] = self.d * ((total * s) @ U.T - self.d * ((U * U) @ s))
+        for number, P in self.of_fields.items():
+            halves[:, number] = (P * (total - P)) @ s
+        return halves
 
     def pair(self, first: int, second: int) -> np.ndarray:
         """Return what two columns add together (n,)."""
-        return np.asarray(2 * (self.P[:, first] * self.P[:, second]) @ self.model.s)
+        return np.asarray(2 * (self._P(first) * self._P(second)) @ self.model.s)
+
+    def _P(self, number: int) -> np.ndarray:
+        if number in self.of_fields:
+            return self.of_fields[number]
+        at = self.model.numbers.index(number)
+        return np.asarray(self.d[:, [at]] * self.model.U[self.model.single[at]])
 
     def pair_sums(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the sums over rows of every pair and of its square, (columns, columns) each."""
-        fields, U, s = self.model.fields, self.model.U[self.model.single], self.model.s
-        sums, squares = np.zeros((2, *self.P.shape[1:2] * 2))
-        numbers = np.setdiff1d(np.arange(len(sums)), fields)
-        size = np.sum(U * U, axis=1)  # for columns of numbers, P_c = d_c U_c
-        d = np.einsum("ngk,gk->ng", self.P[:, numbers], U) / np.where(size > 0, size, 1.0)
+        U, s, numbers, d = self.model.U[self.model.single], self.model.s, self.model.numbers, self.d
+        sums, squares = np.zeros((2, *self.alone.shape[1:] * 2))
         A, block = 2 * (U * s) @ U.T, np.ix_(numbers, numbers)
         sums[block], squares[block] = A * (d.T @ d), A**2 * ((d**2).T @ d**2)
-        for i in fields:
-            values = 2 * np.einsum("nk,ngk->ng", self.P[:, i] * s, self.P)
+        for i, P in self.of_fields.items():
+            values = np.empty_like(self.alone)
+            values[:, numbers] = 2 * d * ((P * s) @ U.T)
+            for j, other in self.of_fields.items():
+                values[:, j] = 2 * (P * other) @ s
             sums[i] = sums[:, i] = values.sum(axis=0)
             squares[i] = squares[:, i] = np.sum(values**2, axis=0)
         np.fill_diagonal(sums, 0.0)

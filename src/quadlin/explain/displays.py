@@ -6,6 +6,7 @@ read in grey and by the colour-blind.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -242,26 +243,16 @@ class InteractionDisplay(Display):
         InteractionDisplay
         """
         effects: Effects = estimator.effects(X)
-        size = {effect.first: 0.0 for effect in effects.columns}
-        for first, second, strength in effects.pairs:
-            for name in (first, str(second)):
-                size[name] += strength**2
-        strongest = set(sorted(size, key=lambda name: -size[name])[:columns])
-        whole = [c for c in estimator.decomposition().columns if c.name in strongest]
-        place = {column.name: i for i, column in enumerate(whole)}
-        table, signs = (np.zeros((len(whole), len(whole))) for _ in range(2))
-        numbers = {c.name: int(c.features[0]) for c in whole if c.levels is None}
-        view = estimator.interactions_
-        for first, second, strength in [*effects.columns, *effects.pairs]:
-            if first not in place or (second or first) not in place:
-                continue
-            i, j = place[first], place[second or first]
-            table[i, j] = table[j, i] = strength
-            if second is not None and first in numbers and second in numbers:
-                coefficient = view[numbers[first], numbers[second]]
-                signs[i, j] = signs[j, i] = np.sign(coefficient)
-        names = [column.name for column in whole]
-        return cls(names, table, signs, effects.rows, n_columns=len(effects.columns))
+        whole, table = estimator.decomposition().columns, effects.table
+        pairs = table - np.diag(np.diag(table))
+        shown = np.sort(np.argsort(-np.sum(pairs**2, axis=0), kind="stable")[:columns])
+        signs, view = np.zeros((len(shown), len(shown))), estimator.interactions_
+        numbers = [i for i, at in enumerate(shown) if whole[at].levels is None]
+        for i, j in permutations(numbers, 2):
+            first, second = (int(whole[shown[at]].features[0]) for at in (i, j))
+            signs[i, j] = np.sign(view[first, second])
+        names = [whole[at].name for at in shown]
+        return cls(names, table[np.ix_(shown, shown)], signs, effects.rows, n_columns=len(whole))
 
     @property
     def shown(self) -> str:
@@ -450,7 +441,7 @@ class PairDisplay(Display):
         (alone_x, P_x), (alone_y, P_y) = (model.along(axis.number, axis.rows) for axis in (x, y))
         surface = model.baseline + alone_x + alone_y[:, None] + 2 * (P_y * model.s) @ P_x.T
         points = np.stack([x.points, y.points], axis=1)
-        words, unit = model.reference.words, prediction_name(estimator)
+        words, unit = model.reference, prediction_name(estimator)
         return cls((first.name, second.name), x.values, y.values, surface, points, words, unit)
 
     @property

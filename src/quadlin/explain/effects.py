@@ -9,7 +9,7 @@ import numpy as np
 
 from quadlin.core.arrays import to_numpy
 from quadlin.explain.decomposition import Decomposition
-from quadlin.explain.tables import frame_of, product_name, text_table
+from quadlin.explain.tables import Records, columns_of, frame_of, product_name, text_table
 from quadlin.solve.fits.fit_state import FitState
 
 SHOWN = 10  # lines of a printed table
@@ -34,11 +34,11 @@ class Effect(NamedTuple):
 
 
 class LevelEffect(NamedTuple):
-    """What a level of a text column adds alone, or a label of a column of lists."""
+    """What a level of a text column adds alone."""
 
     column: str
     level: str
-    effect: float  # in units of y, measured from the reference; of a label, from rows without it
+    effect: float  # in units of y, measured from the reference
     share: float  # of the fitted rows
 
     @property
@@ -48,8 +48,8 @@ class LevelEffect(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Effects:
-    """How much each column and each pair of columns moves the prediction.
+class Effects(Records[Effect]):
+    """How much each column and each pair of columns moves the prediction; columns come first.
 
     The strength of a column, or of a pair of columns, is the standard deviation over rows of what
     it contributes to the prediction, as `contributions` returns it.
@@ -66,6 +66,8 @@ class Effects:
         Where contributions are measured from, in words.
     rows : str
         Which rows the standard deviations are of, in words.
+    table : array (n_columns, n_columns)
+        The strength of each pair, and of each column alone on the diagonal, in the order of X.
     """
 
     columns: list[Effect]
@@ -73,15 +75,19 @@ class Effects:
     levels: list[LevelEffect]
     reference: str
     rows: str
+    table: np.ndarray
+
+    @property
+    def records(self) -> list[Effect]:
+        """Return the columns, and the pairs."""
+        return [*self.columns, *self.pairs]
 
     def to_frame(self) -> Any:
         """Return columns and pairs as a pandas frame, or as a dict of columns without pandas.
 
         `second` is an empty text for a column alone.
         """
-        effects = [effect._replace(second=effect.second or "") for effect in self.columns]
-        rows = [*effects, *self.pairs]
-        return frame_of({name: [getattr(e, name) for e in rows] for name in Effect._fields})
+        return frame_of(columns_of([e._replace(second=e.second or "") for e in self], Effect))
 
     def strongest_levels(self, top: int) -> list[LevelEffect]:
         """Return some levels by falling effect; each column has a share of them.
@@ -95,9 +101,6 @@ class Effects:
             taken.append((place[level.column] >= share, number))
             place[level.column] += 1
         return [levels[number] for number in sorted(number for _, number in sorted(taken)[:top])]
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def __str__(self) -> str:
         lines = [
@@ -130,16 +133,14 @@ def effects_of(model: Decomposition, state: FitState, blocks: Iterable[Any] | No
             f"most {MOST_COLUMNS:,}. Use interactions_.top() for the strongest pairs."
         )
     if blocks is None:
-        alone, pairs, rows = *independent_strengths(model, state), INDEPENDENT
+        table, rows = independent_strengths(model, state), INDEPENDENT
     else:
-        alone, pairs, count = measured_strengths(model, blocks)
+        table, count = measured_strengths(model, blocks)
         rows = f"the {count:,} rows given"
-    names = [column.name for column in model.columns]
-    order = np.argsort(-alone, kind="stable").tolist()
+    names, alone = [column.name for column in model.columns], np.diag(table)
     i, j = np.triu_indices(len(names), 1)
-    ranked = np.argsort(-pairs[i, j], kind="stable")
-    rounding = ROUNDING * max(alone.max(initial=0.0), pairs.max(initial=0.0))
-    ranked = ranked[pairs[i, j][ranked] > rounding]
+    pairs = np.argsort(-table[i, j], kind="stable")
+    pairs = pairs[table[i, j][pairs] > ROUNDING * table.max(initial=0.0)]
     shares = to_numpy(state.features.mean)
     levels = []
     for n in model.fields:
@@ -150,48 +151,42 @@ def effects_of(model: Decomposition, state: FitState, blocks: Iterable[Any] | No
             for level, effect, feature in parts
         ]
     return Effects(
-        [Effect(names[c], None, float(alone[c])) for c in order],
+        [Effect(names[c], None, float(alone[c])) for c in np.argsort(-alone, kind="stable")],
         [
-            Effect(names[a], names[b], float(pairs[a, b]))
-            for a, b in zip(i[ranked], j[ranked], strict=True)
+            Effect(names[a], names[b], float(table[a, b]))
+            for a, b in zip(i[pairs], j[pairs], strict=True)
         ],
         levels,
-        model.reference.words,
+        model.reference,
         rows,
+        table,
     )
 
 
-def measured_strengths(
-    model: Decomposition, blocks: Iterable[Any]
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the deviations of columns (G,) and of pairs (G, G) over rows, and their number."""
-    G, count = len(model.columns), 0
+def measured_strengths(model: Decomposition, blocks: Iterable[Any]) -> tuple[np.ndarray, int]:
+    """Return the deviations over rows of pairs, and of columns on the diagonal, and the rows."""
     # Deviations from the first row, so that a large mean does not round the variance away.
     start: np.ndarray | None = None
-    sums, squares = np.zeros(G), np.zeros(G)
-    pair_sums, pair_squares = np.zeros((G, G)), np.zeros((G, G))
+    total, squares = np.zeros((2, len(model.columns), len(model.columns)))
+    count = 0
     for X in blocks:
         for parts in model.blocks(X):
             start = parts.alone[0].copy() if start is None else start
             centred = parts.alone - start
-            sums, squares = sums + centred.sum(axis=0), squares + np.sum(centred**2, axis=0)
-            first, second = parts.pair_sums()
-            pair_sums, pair_squares = pair_sums + first, pair_squares + second
+            sums, sums_of_squares = parts.pair_sums()
+            total = total + sums + np.diag(centred.sum(axis=0))
+            squares = squares + sums_of_squares + np.diag(np.sum(centred**2, axis=0))
             count += len(centred)
     if not count:
         raise ValueError("Effects need at least one row.")
-
-    def deviation(total: np.ndarray, square: np.ndarray) -> np.ndarray:
-        return np.sqrt(np.maximum(square / count - (total / count) ** 2, 0.0))
-
-    return deviation(sums, squares), deviation(pair_sums, pair_squares), count
+    return np.sqrt(np.maximum(squares / count - (total / count) ** 2, 0.0)), count
 
 
-def independent_strengths(model: Decomposition, state: FitState) -> tuple[np.ndarray, np.ndarray]:
-    r"""Return the deviations of columns (G,) and of pairs (G, G) if columns were independent.
+def independent_strengths(model: Decomposition, state: FitState) -> np.ndarray:
+    r"""Return the deviations of pairs, and of columns on the diagonal, if columns were independent.
 
     The variance of a pair is then :math:`4\,\mathrm{tr}\,K_c S K_e S` with
-    :math:`K_c = U_c^\top \mathrm{cov}(z_c)\, U_c`. Labels of a list count as independent, too.
+    :math:`K_c = U_c^\top \mathrm{cov}(z_c)\, U_c`.
     """
     k, G = len(model.s), len(model.columns)
     alone, K = np.zeros(G), np.zeros((G, k, k))
@@ -199,24 +194,21 @@ def independent_strengths(model: Decomposition, state: FitState) -> tuple[np.nda
         to_numpy(a).astype(np.float64)
         for a in (state.units.kappa, state.units.phi, state.features.mean)
     )
-    g, square = model.slope, model.free * model.m
-    variance = g**2 + 2 * g * square * kappa + square**2 * (phi - 1)
-    varies = model.scale > 0
-    for number, column in enumerate(model.columns):
-        c = column.features
-        if column.levels is None:
-            alone[number] = np.sqrt(max(0.0, float(variance[c[0]]) * varies[c[0]]))
-            K[number] = np.outer(model.U[c[0]], model.U[c[0]]) * varies[c[0]]
-            continue
+    j = model.single
+    g, square, U, varies = model.slope[j], model.squares[j], model.U[j], model.scale[j] > 0
+    variance = g**2 + 2 * g * square * kappa[j] + square**2 * (phi[j] - 1)
+    alone[model.numbers] = variance * varies
+    K[model.numbers] = U[:, :, None] * U[:, None, :] * varies[:, None, None]
+    for number in model.fields:
+        c = model.columns[number].features
         effect, p = model.level_effects(number), share[c]
-        alone[number] = np.sqrt(max(0.0, p @ effect**2 - (p @ effect) ** 2))
+        alone[number] = p @ effect**2 - (p @ effect) ** 2
         V = model.scale[c, None] * model.U[c]
         K[number] = (V * p[:, None]).T @ V - np.outer(p @ V, p @ V)
-    KS = (K * model.s).reshape(G, k * k)
-    swapped = np.swapaxes(K * model.s, 1, 2).reshape(G, k * k)
-    pairs = 2 * np.sqrt(np.maximum(KS @ swapped.T, 0.0))
-    np.fill_diagonal(pairs, 0.0)
-    return alone, pairs
+    KS = K * model.s
+    table = 4 * KS.reshape(G, -1) @ KS.swapaxes(1, 2).reshape(G, -1).T
+    np.fill_diagonal(table, alone)
+    return np.asarray(np.sqrt(np.maximum(table, 0.0)))
 
 
 @dataclass(frozen=True, repr=False)
@@ -317,7 +309,7 @@ def contributions_of(
         np.concatenate(products or [np.empty((0, len(pair_names)))]),
         names,
         pair_names,
-        model.reference.words,
+        model.reference,
         index,
     )
 
@@ -331,7 +323,7 @@ def _chosen(model: Decomposition, state: FitState, pairs: bool | int) -> list[tu
     i, j = np.triu_indices(G, 1)
     if pairs is True:
         return list(zip(i.tolist(), j.tolist(), strict=True))
-    strength = independent_strengths(model, state)[1][i, j]
+    strength = independent_strengths(model, state)[i, j]
     order = np.argsort(-strength, kind="stable")[:pairs]
     return list(zip(i[order].tolist(), j[order].tolist(), strict=True))
 

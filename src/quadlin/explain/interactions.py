@@ -12,7 +12,7 @@ import numpy as np
 from quadlin.core.arrays import unflagged
 from quadlin.data.names import Name, position_of
 from quadlin.explain.pair_report import Pair, PairReport
-from quadlin.explain.tables import frame_of
+from quadlin.explain.tables import columns_of, frame_of
 from quadlin.solve.fits.uncertainty import two_sided
 
 SHOWN, SHOWN_FEATURES = 3, 2000  # interactions in a line, and features up to which they are sought
@@ -130,7 +130,7 @@ class Interactions:
         """
         d = len(self.names)
         pairs = self.top(d * (d + 1) // 2 if count is None else count, squares)
-        columns = {name: [getattr(p, name) for p in pairs] for name in Interaction._fields}
+        columns = columns_of(pairs, Interaction)
         unknown = float("nan")
         columns["std_error"] = [unknown if e is None else e for e in columns["std_error"]]
         return frame_of(columns)

@@ -1,6 +1,6 @@
 """The report of a search for pairs: the pairs with their tests, and the path to them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import constant_deviance, log_odds
 from quadlin.core.messages import printable
 from quadlin.core.units import Units
-from quadlin.explain.tables import frame_of, p_value, product_name, text_table
+from quadlin.explain.tables import Records, columns_of, frame_of, p_value, product_name, text_table
 from quadlin.solve.choose.residual_spectrum import spectrum_beside
 from quadlin.solve.composite.composer import PairOutcome
 from quadlin.solve.composite.fitting import TableFit
@@ -77,8 +77,8 @@ class PairBlock(NamedTuple):
         return printable(f"{self.order:>3} {words}: F = {self.F:.1f}, p {p}")
 
 
-@dataclass(frozen=True)
-class PairReport:
+@dataclass(frozen=True, repr=False)
+class PairReport(Records[Pair]):
     """The pairs that :func:`quadlin.find_pairs` has found; printing it shows a table.
 
     Attributes
@@ -132,18 +132,14 @@ class PairReport:
     blocks: list[PairBlock] = field(default_factory=list)
     rank: int = 0
 
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def __iter__(self) -> Iterator[Pair]:
-        return iter(self.pairs)
-
-    def __getitem__(self, place: int) -> Pair:
-        return self.pairs[place]
+    @property
+    def records(self) -> list[Pair]:
+        """Return the pairs."""
+        return self.pairs
 
     def to_frame(self) -> Any:
         """Return the pairs as a pandas frame, or as a dict of columns without pandas."""
-        columns = {name: [getattr(p, name) for p in self.pairs] for name in Pair._fields}
+        columns = columns_of(self.pairs, Pair)
         if self.stability is not None:
             columns["stability"] = self.stability
         return frame_of(columns)

@@ -1,6 +1,5 @@
 """The summary of a model: estimates, how sure they are, and how the fit went."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import nan
 from typing import Any, NamedTuple
@@ -15,6 +14,8 @@ from quadlin.data import Source
 from quadlin.data.names import shortened
 from quadlin.explain.pair_report import Pair
 from quadlin.explain.tables import (
+    Records,
+    columns_of,
     found_pairs,
     frame_of,
     left_side,
@@ -182,7 +183,7 @@ class Tests(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class ModelSummary:
+class ModelSummary(Records[Term]):
     """Estimates with standard errors, t, p and intervals; printing it shows a table.
 
     Attributes
@@ -215,19 +216,15 @@ class ModelSummary:
     statistic: str = "t"
     shown: int = SHOWN  # linear terms of the printed table
 
-    def __len__(self) -> int:
-        return len(self.terms)
-
-    def __iter__(self) -> Iterator[Term]:
-        return iter(self.terms)
-
-    def __getitem__(self, place: int) -> Term:
-        return self.terms[place]
+    @property
+    def records(self) -> list[Term]:
+        """Return the terms."""
+        return self.terms
 
     def to_frame(self) -> Any:
         """Return the terms as a pandas frame, or as a dict of columns without pandas."""
         names = {"t": self.statistic}
-        columns = {n: [getattr(t, n) for t in self.terms] for n in Term._fields}
+        columns = columns_of(self.terms, Term)
         return frame_of({names.get(name, name): values for name, values in columns.items()})
 
     @property
@@ -242,9 +239,6 @@ class ModelSummary:
     def has_errors(self) -> bool:
         """Tell whether the standard error of any term is known."""
         return any(np.isfinite(term.std_error) for term in self.terms)
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def __str__(self) -> str:
         width = max(map(len, self.facts))

@@ -1,14 +1,15 @@
 """Words and tables for what a model says: frames for programs, aligned text for people."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from sklearn.base import is_classifier
 
 from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
 
+Record = TypeVar("Record")  # a named tuple
 NUMBER = re.compile(r"[-+<]?[\d.]|$|n(an|one)$")  # the beginning of a cell that is flush right
 
 
@@ -25,6 +26,32 @@ def frame_of(columns: Mapping[str, Any], index: Any = None) -> Any:
     except ImportError:
         return dict(columns)
     return pandas.DataFrame(columns, index=index)
+
+
+def columns_of(records: Sequence[Any], kind: Any) -> dict[str, list[Any]]:
+    """Return named tuples of a kind by their fields."""
+    return {name: [getattr(record, name) for record in records] for name in kind._fields}
+
+
+class Records(Generic[Record]):
+    """A sequence of named tuples, and what there is to say about them; printing it says that."""
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """Return what the sequence holds."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __getitem__(self, place: int) -> Record:
+        return self.records[place]
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def text_table(
