@@ -1,10 +1,10 @@
 """
-Diabetes, beside least squares with interactions
-================================================
+Diabetes: all products, with and without shrinkage
+==================================================
 
 The formula ``y ~ (a + b + …)**2`` in statsmodels fits all products with least squares. On 442
-patients with ten measurements it finds "significant" products and predicts worse than without
-any. quadlin considers the same products, shrinks them, and loses nothing.
+patients with ten measurements it finds "significant" products and predicts worse than a linear
+model. quadlin considers the same products, shrinks them, and loses nothing.
 """
 
 import matplotlib.pyplot as plt
@@ -53,5 +53,5 @@ ax.set(xlabel="least squares: t", ylabel="quadlin: same units", title="45 produc
 plt.show()
 
 # %%
-# **Finding.** Of 45 products two or three reach |t| > 1.96 by chance alone. quadlin shrinks all of
-# them towards zero, and its predictions are as good as those of the linear model.
+# **Finding.** Of 45 products two or three reach an absolute t of 1.96 by chance alone. quadlin
+# shrinks all of them towards zero, and predicts as well as the linear model.

@@ -2,7 +2,7 @@
 Which pairs were planted?
 =========================
 
-Four of 105 products of 15 correlated features are true. Which methods name these and no others?
+Four of the 105 products of 15 correlated features are in the truth. Which methods name just these?
 """
 
 import matplotlib.pyplot as plt
@@ -51,9 +51,8 @@ for name, model in models.items():
     counts.append([len(pairs & planted), len(pairs - planted)])
     print(f"{name:9} R² without noise {r2_score(truth[new], model.predict(X[new])):.3f}")
 
-_, ax = plt.subplots(figsize=(5, 3.5), layout="constrained")
 named = pd.DataFrame(counts, list(models), ["planted", "others"])
-named.plot.bar(ax=ax, rot=0, color=["#0072B2", "#D55E00"], ylabel="pairs named")
+named.plot.bar(figsize=(5, 3.5), rot=0, color=["#0072B2", "#D55E00"], title="pairs named")
 plt.show()
 
 # %%

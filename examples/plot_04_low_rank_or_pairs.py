@@ -47,7 +47,7 @@ for name, target in targets.items():
 
 for name, spectrum in spectra.items():
     spectrum.plot()
-    spectrum.ax_.set_title(name)
+    spectrum.ax_.set_title(name, pad=22)
     plt.show()
 
 # %%

@@ -2,9 +2,9 @@
 Breast cancer: are the probabilities right?
 ===========================================
 
-569 tumours come with 30 measurements of cell nuclei. A classifier should say "benign" where that
-is so, and its probabilities should be calibrated: of the tumours with a probability of 0.8, about
-80% should be benign.
+569 tumours come with 30 measurements of cell nuclei, and are benign or malignant. A classifier's
+probabilities should be calibrated: of the tumours with a probability of 0.8, about 80% should be
+benign.
 """
 
 import matplotlib.pyplot as plt
@@ -40,7 +40,7 @@ for (name, model), marker in zip(models.items(), "osD", strict=True):
     print(f"{name}: accuracy {accuracy:.3f}, log-loss {log_loss(y, p):.3f}, unsure {unsure:.0%}")
     share, predicted = calibration_curve(y, p, n_bins=5, strategy="uniform")
     ax.plot(predicted, share, marker=marker, label=name)
-ax.set(xlabel="predicted probability of benign", ylabel="share of benign tumours")
+ax.set(xlabel="predicted probability of benign", ylabel="share", title="share of benign tumours")
 ax.legend()
 plt.show()
 

@@ -51,10 +51,10 @@ for count in counts:
         errors[name].append(np.sqrt(np.mean((p - truth[test]) ** 2)))
 
 _, ax = plt.subplots(figsize=(5, 3.8), layout="constrained")
-labels = {"xlabel": "ratings", "ylabel": "error of the expected rating"}
+labels = {"xlabel": "ratings", "title": "error of the expected rating"}
 pd.DataFrame(errors, counts).plot(ax=ax, loglog=True, marker="o", **labels)
 plt.show()
 
 # %%
 # **Finding.** Biases stop improving early, because taste is a product of user and film. With few
-# ratings per film the genres help; with many, the ids alone are as good.
+# ratings per film the genres help; with many, the ids alone do as well.

@@ -48,7 +48,7 @@ for (name, values), marker in zip(errors.items(), "osD", strict=True):
     mean = np.mean(values, axis=0)
     ax.loglog(counts, mean, marker=marker, label=name)
     print(f"{name:26} {mean[-1] / bound[-1]:.2f} times the bound with 50,000 rows")
-ax.set(xlabel="rows", ylabel="mean squared error without noise")
+ax.set(xlabel="rows", title="mean squared error without noise")
 ax.legend()
 plt.show()
 

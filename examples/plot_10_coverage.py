@@ -2,9 +2,9 @@
 Do 95% intervals cover 95%? Where they do, and where they do not
 ================================================================
 
-An interval is a promise. We draw many tables from a known model and count how often the interval
-of a coefficient covers the truth: with a strong M, where the promise holds, and with a weak M
-whose rank is chosen from the same rows, where it does not.
+We draw many tables from a known model and count how often the 95% interval of a coefficient covers
+the truth: with a strong M, where the promise holds, and with a weak M whose rank is chosen from the
+same rows, where it does not.
 """
 
 import matplotlib.pyplot as plt
@@ -50,7 +50,7 @@ for name, (strength, options) in settings.items():
 fig, ax = plt.subplots(figsize=(5.5, 3.6), layout="constrained")
 ax.bar(list(settings), shares, color=["#0072B2" if share > 0.92 else "#D55E00" for share in shares])
 ax.axhline(0.95, color="0.3", linestyle="--")
-ax.set(ylabel="coverage of pairs", ylim=(0, 1))
+ax.set(title="coverage of pairs", ylim=(0, 1))
 ax.tick_params(axis="x", labelsize=8)
 plt.show()
 
