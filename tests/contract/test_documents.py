@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import r2_score
 
+import quadlin
 from contract.test_command_line import call
-from quadlin import SecondOrderRegressor, load, save
+from quadlin import SecondOrderRegressor, exceptions, load, plot, save
 from quadlin.datasets import make_second_order
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +126,38 @@ def test_links_between_pages_resolve(page):
             titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
             assert anchor in anchors, (link, anchor)
+
+
+@pytest.mark.smoke
+def test_the_reference_lists_every_public_name_and_every_warning():
+    listed = read("docs/reference/api.rst").split()
+    warning_classes = [name for name in vars(exceptions) if name.endswith("Warning")]
+    for name in [*quadlin.__all__, *plot.__all__, *(f"exceptions.{n}" for n in warning_classes)]:
+        assert name in listed
+    messages = read("docs/reference/messages.md")  # which includes the table of statuses
+    for name in warning_classes:
+        assert f"| `{name}` |" in messages
+
+
+@pytest.mark.smoke
+def test_files_that_contributing_names_exist():
+    for path in re.findall(r"`([\w/]+/(?:\w+\.py)?)`", read("CONTRIBUTING.md")):
+        assert (ROOT / path).exists() or (ROOT / "src" / "quadlin" / path).exists(), path
+
+
+@pytest.mark.smoke
+def test_the_pages_have_at_most_thirty_thousand_words():
+    """Words of prose, without blocks of code and tables."""
+    count = 0
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", read(page), flags=re.DOTALL)
+        count += len(re.sub(r"^(\||    ).*$", "", text, flags=re.MULTILINE).split())
+    assert count <= 30_000
+
+
+@pytest.mark.smoke
+def test_the_readme_has_at_most_120_lines():
+    assert len(read("README.md").splitlines()) <= 120
 
 
 @pytest.mark.smoke
