@@ -195,8 +195,8 @@ def test_an_asymmetric_matrix_is_sensed_by_its_two_sides_together(claims):
     assert most["polished"] < 1e-8
 
 
-def test_the_examples_of_the_laboratory_run(tmp_path):
-    text = (DOCS / "explanation" / "laboratory.md").read_text(encoding="utf-8")
+def test_a_solver_and_a_distribution_of_the_docs_run(tmp_path):
+    text = (DOCS / "explanation" / "own_solver.md").read_text(encoding="utf-8")
     for name in ("mine.py", "laplace.py"):
         code = re.search(rf"```python\n(# {re.escape(name)}\n.*?)```", text, re.DOTALL)[1]
         (tmp_path / name).write_text(code)
