@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
 
+from quadlin.exceptions import DataWarning
+
 PASSED_THROUGH = {"quadlin", "sklearn", "numpy", "contextlib", "joblib"}
 
 
@@ -53,7 +55,7 @@ def each_warning_once() -> Iterator[None]:
         _told.reset(token)
 
 
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
+def warn(message: str, category: type[Warning] = DataWarning) -> None:
     """Warn at the line that called the library, however deep inside it the warning arises.
 
     Examples

@@ -23,7 +23,6 @@ from quadlin.core.losses import LOSSES, OF_REGRESSORS, loss_named
 from quadlin.core.messages import warn
 from quadlin.core.moments import Survey, Tally
 from quadlin.data.columns import TIMES, dates_in
-from quadlin.exceptions import DataWarning
 from quadlin.explain.diagnosis import listed
 from quadlin.solve.lowrank.types import Options
 
@@ -438,7 +437,6 @@ def check_row_count(rows: int) -> None:
         warn(
             "There are only 2 rows. A line passes through any two, so the fit says nothing about "
             "the error of its predictions. Add rows.",
-            DataWarning,
         )
 
 
@@ -465,20 +463,19 @@ def check_label_weights(tally: Tally, first: bool) -> None:
     if mean > MOST_LABELS or (first and mean < LEAST_LABELS):
         raise ValueError(text)
     if first and mean < FEW_LABELS:
-        warn(text, DataWarning)
+        warn(text)
 
 
 def warn_of_target(surveyed: Survey, options: Options) -> None:
     """Warn of a target from which there is nothing to learn, or which the model cannot reach."""
     target, mean = surveyed.target, float(surveyed.target.mean[0])
     if not bool(target.varies(target.mean.dtype)[0]):
-        warn(f"The target is {mean:.4g} in every row, so the model is constant.", DataWarning)
+        warn(f"The target is {mean:.4g} in every row, so the model is constant.")
     if options.psd and not (options.fit_linear or options.fit_intercept) and mean < 0:
         warn(
             f"The targets are negative on average ({mean:.4g}), but the model "
             "predicts no negative numbers with psd=True and neither a linear term "
             "nor an intercept. Leave out psd=True, or change the sign of the targets.",
-            DataWarning,
         )
 
 
@@ -499,7 +496,6 @@ def _check_merged(surveyed: Survey, names: Sequence[str]) -> None:
                     f"{what} is {low[j]:.0f} in every row, as far as float64 can tell: it rounds "
                     f"integers of this size to multiples of {gap[j]:.0f}. If they differ, subtract "
                     "the smallest before the conversion to float64.",
-                    DataWarning,
                 )
                 continue
             raise ValueError(
@@ -541,12 +537,10 @@ def _warn_of_extremes(
         warn(
             f"A handful of rows have extreme values in {listed(extreme)}, and dominate squares and "
             "products. Check these values, or transform the columns, such as by a logarithm.",
-            DataWarning,
         )
     linked = LOSSES[options.loss].linked
     if float(target.phi[0]) > n / HANDFUL and not robust and not linked:
         warn(
             "A handful of rows have extreme targets, and dominate a fit by squared "
             'errors. Check them, or use loss="huber".',
-            DataWarning,
         )

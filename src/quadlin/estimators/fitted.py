@@ -23,7 +23,6 @@ from quadlin.data.fields import field_numbers
 from quadlin.estimators.checks import check_survey
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.tasks import FitResult, Task
-from quadlin.exceptions import DataWarning
 from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport, report_of_fit, stream_report
 from quadlin.solve.composite.fitting import fit, interrupted, with_passes
@@ -510,7 +509,6 @@ class Job:
                 f"The weights are whole numbers, so {tally.counting:,} rows count as "
                 f"{tally.observations:,.0f} where penalties are chosen. If the weights are only "
                 "relative, and not counts, divide them by their mean.",
-                DataWarning,
             )
         if tally.share == 1:
             return self, 1.0

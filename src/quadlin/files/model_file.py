@@ -24,6 +24,7 @@ from quadlin.estimators.machines.factorization_classifier import FactorizationMa
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.estimators.signals.phase import PhaseRetriever, search_effort
 from quadlin.estimators.signals.sensing import MatrixSensing
+from quadlin.exceptions import OptionWarning
 from quadlin.explain.pair_report import PairReport
 from quadlin.files.codec import Reader, flatten, packed, unpacked
 from quadlin.files.tensors import DAMAGED, JSON, FileFormatError, read_tensors, write_tensors
@@ -303,7 +304,8 @@ def _params_record(estimator: Any) -> JSON:
             record[name] = None
             warn(
                 f"The parameter {name}={value!r} is not a number, text or a list of these. It is "
-                f"saved as {name}=None; set it again after loading."
+                f"saved as {name}=None; set it again after loading.",
+                OptionWarning,
             )
     return record
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from quadlin.core.messages import warn
 from quadlin.core.moments import Tally
-from quadlin.exceptions import DataWarning
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Status
 
@@ -84,12 +83,10 @@ def warn_if_unknown(law: Uncertainty, tally: Tally) -> None:
         warn(
             UNKNOWN + f"the weights, which count as repetitions of rows, sum to only "
             f"{tally.weight:.4g} for {tally.counting:,} rows. Scale them to a mean of 1.",
-            DataWarning,
         )
         return
     warn(
         f"{UNKNOWN}the fit uses as many effective parameters as there are rows, "
         f"{tally.counting:,}, so nothing is left to estimate the noise from. Use more rows, fewer "
         f"features, or a larger penalty, such as alpha={tally.counting}.",
-        DataWarning,
     )
