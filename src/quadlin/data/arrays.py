@@ -15,7 +15,7 @@ from quadlin.core.arrays import refuse_broken_sparse, to_numpy
 from quadlin.core.chunks import Chunk, even_cuts
 from quadlin.data.files import File
 from quadlin.data.names import SourceError, explained, first_line
-from quadlin.data.reader import Reader
+from quadlin.data.reader import Reader, check_lengths
 from quadlin.data.source import Feed, Unit
 
 SAMPLE = 64  # rows that are hashed if an array is not in memory
@@ -23,26 +23,11 @@ SAMPLE = 64  # rows that are hashed if an array is not in memory
 
 @dataclass(frozen=True)
 class Mapped:
-    """An array in a .npy file, mapped again wherever it is unpickled."""
+    """An array in a .npy file, mapped again wherever it is read."""
 
     path: str
     shape: tuple[int, ...]
     dtype: Any
-
-    @classmethod
-    def of(cls, values: Any) -> Any:
-        """Return a memory map of a whole .npy file as this; other values as they are."""
-        path = str(getattr(values, "filename", ""))
-        if not isinstance(values, np.memmap) or not path.endswith(".npy"):
-            return values
-        try:
-            file: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError):
-            return values
-        same = all(getattr(values, a) == getattr(file, a) for a in ("shape", "dtype", "strides"))
-        # A slice keeps the name of the file. The data of all of it begin after the header.
-        is_whole = same and values.offset == file.offset
-        return cls(path, values.shape, values.dtype) if is_whole else values
 
     def __getitem__(self, part: slice) -> Any:
         return np.load(self.path, mmap_mode="r", allow_pickle=False)[part]
@@ -52,14 +37,8 @@ def load_numpy(path: str, format: str) -> tuple[Any, Any, Any]:
     """Return X, and y and weight if an archive has them; pickles are refused."""
     with explained(f"File {path}", "Write it again with numpy.save, without Python objects."):
         if format == "npy":
-            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-            if not isinstance(mapped, np.ndarray):
-                raise SourceError(
-                    f"File {path} is an archive, not an array. Rename it to end in .npz."
-                )
-            if mapped.dtype.kind not in "fiub":
-                raise SourceError(f"File {path} has dtype {mapped.dtype}; numbers are needed.")
-            return mapped, None, None
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+            return Mapped(path, array.shape, array.dtype), None, None
         with np.load(path, allow_pickle=False) as archive:
             names = archive.files
             if "X" in names:
@@ -111,6 +90,9 @@ class Slice(Unit):
     row: int = 0
     file: File | None = None  # from which X is loaded or mapped
 
+    def __post_init__(self) -> None:
+        check_lengths(self.rows, self.y, self.weight)
+
     @property
     def rows(self) -> int:  # type: ignore[override]
         """Return the number of rows."""
@@ -154,9 +136,10 @@ class Slice(Unit):
 
 def windowed(values: Any, part: slice) -> Any:
     """Return some rows of an array, without reading those that are not in memory."""
-    if values is None or is_held(values):
-        return None if values is None else rows_of(values, part)
-    return Window(Mapped.of(values), part.start, part.stop)
+    if values is None:
+        return None
+    held = isinstance(values, np.memmap) or is_held(values)
+    return rows_of(values, part) if held else Window(values, part.start, part.stop)
 
 
 def is_held(values: Any) -> bool:
@@ -204,9 +187,7 @@ def open_array(
             f"{title} has dtype {dtype}, but numbers are needed. Give text as a frame with named "
             "columns."
         )
-    y, weight = (
-        _one_per_row(values, n, role) for values, role in ((y, "target"), (weight, "weight"))
-    )
+    y, weight = vector_of(y), vector_of(weight)
     reader = Reader.of_array(d, dtype, issparse(X), y is not None, missing)
     unit, held = Slice(X, y, weight, file=file), is_held(X)
     per_row = X.nnz / n if issparse(X) else None
@@ -223,34 +204,10 @@ def _plain(X: Any) -> Any:
     return to_numpy(X)
 
 
-def _one_per_row(values: Any, n: int, role: str) -> Any:
-    """Check targets or weights: one number per row."""
-    if values is None:
-        return None
-    if not hasattr(values, "shape") or not hasattr(values, "dtype"):
-        with explained(f"The {role}", "Give one number per row."):
-            values = np.asarray(values)
-    elif not isinstance(values, np.ndarray) and hasattr(values, "to_numpy"):
-        values = values.to_numpy()
-    shape = tuple(values.shape)
-    if not shape or shape[0] != n or len(shape) > 2 or (len(shape) == 2 and shape[1] != 1):
-        raise SourceError(
-            f"The {role} has shape {shape}, but there are {n} rows. Give one per row."
-        )
-    if np.dtype(values.dtype).kind not in "fiubO":
-        raise SourceError(f"The {role} has dtype {values.dtype}, but must be numbers.")
-    return values
-
-
 def open_frame(frame: nw.DataFrame[Any], y: Any, weight: Any, title: str) -> Feed:
     """Return the feed of a frame in memory."""
     if not len(frame):
         raise SourceError(f"The {title} holds no rows. At least one is needed.")
-    for values, role in ((y, "target"), (weight, "weight")):
-        if values is not None and len(values) != len(frame):
-            raise SourceError(
-                f"The {role} has {len(values)} entries, but there are {len(frame)} rows."
-            )
     unit = Slice(frame, y, weight)
     return Feed((unit,), title, tuple(frame.columns), ahead=False)
 
@@ -330,14 +287,6 @@ class Items(Unit):
                 )
                 if columns is not None:
                     X = _frame_of(X, columns, start)
-                if len(X.shape) == 1:
-                    raise SourceError(f"Item at row {start}: X has one dimension; two are needed.")
-                for values, role in ((y, "y"), (weight, "weight")):
-                    if values is not None and len(values) != X.shape[0]:
-                        raise SourceError(
-                            f"Item at row {start}: {role} has {len(values)} entries, but X has "
-                            f"{X.shape[0]} rows."
-                        )
                 yield X, y, weight
                 start += X.shape[0]
         finally:
@@ -383,12 +332,14 @@ def unpacked(item: Any) -> tuple[Any, Any, Any]:
 
 
 def vector_of(values: Any) -> Any:
-    """Return targets or weights as a numpy array, None if there are none."""
+    """Return targets or weights as an array, on disk or of numpy; None if there are none."""
     if values is None or isinstance(values, np.ndarray):
         return values
     if is_array_api_obj(values):
         return to_numpy(values)
-    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    if hasattr(values, "to_numpy"):
+        return np.asarray(values.to_numpy())
+    return values if hasattr(values, "shape") else np.asarray(values)
 
 
 def open_iterator(given: Any) -> tuple[Feed, tuple[Any, Any, Any]]:

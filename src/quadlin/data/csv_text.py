@@ -1,16 +1,15 @@
 """CSV text, read by pyarrow with explicit options; errors name the cell and the option."""
 
-import csv
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from io import BytesIO, StringIO
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from io import BytesIO
 from typing import Any
 
 from quadlin.data.names import SourceError, capital, first_line
 
 CSV_BLOCK = 1 << 23  # bytes; the columns' types are those of the first block
-HEAD = 1 << 16  # bytes that hold the header, unless its line is longer
+HEAD = 1 << 16  # bytes of a header that show its separator
 LONGEST_MARK = 20  # letters of a word that may mark a missing value
 SEPARATORS = (";", "\t", "|")  # in addition to the comma
 MISSING = ("?",)  # in addition to those of Arrow: an empty cell, NA, N/A, null, NaN and the like
@@ -122,8 +121,8 @@ class CsvText:
 
     dialect: Dialect
     delimiter: str
+    header: tuple[str, ...]  # as it is written; Arrow's own names where there is none
     names: tuple[str, ...]
-    blank_lines: int  # above the first row
     types: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -139,19 +138,26 @@ class CsvText:
             for start, why in NO_CSV.items():
                 if head.startswith(start):
                     raise SourceError(f"{capital(what)} {why}.")
-        top = head[: head.find(b"\n", HEAD) + 1] or head
-        delimiter = dialect.delimiter or delimiter_of(top)
-        names, blank_lines = _column_names(top, delimiter, dialect.header is not False, what)
-        layout = cls(dialect, delimiter, names, blank_lines)
+        layout = cls(dialect, dialect.delimiter or delimiter_of(head[:HEAD]), (), ())
         lines = head[: head.rfind(b"\n") + 1] or head
-        for each in layout.batches(BytesIO(lines), what).schema:
-            kind = each.type
-            if each.name in text or pa.types.is_binary(kind):
+        schema = layout.open(BytesIO(lines), what).schema
+        try:
+            header = tuple(schema.names)
+        except UnicodeDecodeError:
+            raise SourceError(f"The header of {what} is not UTF-8. {ENCODINGS}") from None
+        plain = [" ".join(name.split()) for name in header]
+        # Columns without a name are left out; until then, spaces of different lengths name them.
+        names = tuple(name or " " * plain[:j].count("") for j, name in enumerate(plain))
+        if dialect.header is False:
+            names = tuple(f"x{j}" for j in range(len(header)))
+        types = {}
+        for name, kind in zip(names, schema.types, strict=True):
+            if name in text or pa.types.is_binary(kind):
                 kind = pa.string()
             elif pa.types.is_integer(kind) or pa.types.is_null(kind):
                 kind = pa.float64()
-            layout.types[each.name] = kind
-        return layout
+            types[name] = kind
+        return replace(layout, header=header, names=names, types=types)
 
     @property
     def schema(self) -> Any:
@@ -159,23 +165,33 @@ class CsvText:
         pa = arrow()
         return pa.schema([pa.field(name, self.types[name]) for name in self.names])
 
-    def batches(self, stream: Any, what: str, columns: Sequence[Any] | None = None) -> Any:
-        """Open a stream of UTF-8 text as a stream of batches of some columns."""
+    def tables(self, stream: Any, what: str, columns: Sequence[Any]) -> Iterator[Any]:
+        """Yield the tables of some columns of a stream of UTF-8 text."""
+        try:
+            for batch in self.open(stream, what, columns):
+                yield arrow().Table.from_batches([batch]).rename_columns(list(columns))
+        except arrow().ArrowInvalid as error:
+            raise self.error(error, what) from None
+
+    def open(self, stream: Any, what: str, columns: Sequence[Any] | None = None) -> Any:
+        """Open a stream of UTF-8 text as a stream of batches, whose names are those of the header.
+
+        Without `columns` these are all columns, of the types that Arrow finds.
+        """
         from pyarrow import csv as arrow_csv
 
         # With several threads an error would not name its row; another thread reads ahead anyway.
         read = arrow_csv.ReadOptions(
             block_size=CSV_BLOCK,
             use_threads=False,
-            column_names=self.names or None,
-            skip_rows=self.blank_lines,
-            skip_rows_after_names=int(bool(self.names) and self.dialect.header is not False),
+            autogenerate_column_names=self.dialect.header is False,
         )
+        written = dict(zip(self.names, self.header, strict=True))
         # A block may end with a quoted line break.
         parse = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
         convert = arrow_csv.ConvertOptions(
-            include_columns=None if columns is None else list(columns),
-            column_types=self.types,
+            include_columns=None if columns is None else [written[name] for name in columns],
+            column_types={written[name]: kind for name, kind in self.types.items()},
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
             decimal_point=self.dialect.decimal or ".",
@@ -259,22 +275,3 @@ class Replay:
     def close(self) -> None:
         """Close it; the rest stays open."""
         self.closed = True
-
-
-def _column_names(
-    head: bytes, delimiter: str, header: bool, what: str
-) -> tuple[tuple[str, ...], int]:
-    """Return the names of the columns, and how many blank lines are above the first row."""
-    text = StringIO(head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace"), newline="")
-    for blank_lines, row in enumerate(csv.reader(text, delimiter=delimiter)):
-        if not row:
-            continue
-        if not header:
-            return tuple(f"x{j}" for j in range(len(row))), blank_lines
-        if "\ufffd" in "".join(row):
-            raise SourceError(f"The header of {what} is not UTF-8. {ENCODINGS}")
-        plain = [" ".join(name.split()) for name in row]
-        # Columns without a name are left out; until then, spaces of different lengths name them.
-        names = (name or " " * plain[:j].count("") for j, name in enumerate(plain))
-        return tuple(names), blank_lines
-    return (), 0

@@ -18,7 +18,7 @@ from quadlin.data.dask_rows import is_dask_frame, open_dask_array, open_dask_fra
 from quadlin.data.encoder import MISSING_LEVEL, NUMBER, SeenLevels, TableEncoder, kind_of
 from quadlin.data.files import FORMATS, find
 from quadlin.data.lines import PARSERS, open_line_stream, open_lines
-from quadlin.data.names import SourceError, did_you_mean, explained, first_line, shortened
+from quadlin.data.names import SourceError, did_you_mean, explained, shortened
 from quadlin.data.reader import POLICIES, Counts, Means, Reader
 from quadlin.data.source import Feed, Source, default_rows
 from quadlin.data.tables import open_dataset, open_files, open_query, open_stream
@@ -411,15 +411,8 @@ def with_ids(feed: Feed, reader: Reader, names: Sequence[Any]) -> Reader:
 
 
 def _see(levels: SeenLevels, column: nw.Series[Any]) -> None:
-    try:
+    with explained(f"the text of column {str(levels.name)!r}", "Write it as UTF-8, or exclude it."):
         levels.add(values_of(column))
-    except SourceError:
-        raise
-    except Exception as error:  # bytes that are not text; each library raises other errors
-        raise SourceError(
-            f"The levels of {str(levels.name)!r} cannot be read: {first_line(error)} Leave the "
-            "column out of `columns`, or write it as UTF-8."
-        ) from None
 
 
 def _learned_labels(seen: SeenLevels, asked: bool, feed: Feed) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Pieces of rows as they were stored, and the reader, which turns them into numbers."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from quadlin.data.encoder import TableEncoder, Unseen, level_codes
 from quadlin.data.names import (
     NumberedNames,
     SourceError,
-    first_line,
+    explained,
     infinite_value,
     missing_value,
     row_in_words,
@@ -35,6 +36,9 @@ class Piece:
     place: str | None = None  # a file or another part of the source; None for all of it
     row: int = 0  # number of the first row in its place
 
+    def __post_init__(self) -> None:
+        check_lengths(len(self), self.y, self.weight, f" in the rows from {self.where(0)} on")
+
     def __len__(self) -> int:
         return int(self.X.shape[0])
 
@@ -51,6 +55,20 @@ class Piece:
         """Return the position of a row of this piece in words, for messages."""
         inside = "" if self.place is None else f" of {self.place}"
         return row_in_words(self.row + row).replace(" (", f"{inside} (")
+
+    def readable(self, what: str, advice: str) -> AbstractContextManager[None]:
+        """Turn errors about a part of these rows into one that names it and its first row."""
+        return explained(f"{what}, from {self.where(0)} on,", advice)
+
+
+def check_lengths(n: int, y: Any, weight: Any, where: str = "") -> None:
+    """Refuse targets or weights that are not one number for each of n rows."""
+    for values, role in ((y, "target"), (weight, "weight")):
+        if values is not None and (shape := tuple(values.shape)) not in ((n,), (n, 1)):
+            raise SourceError(
+                f"The {role} has shape {shape}{where}, but there are {n} rows. Give one number per "
+                "row."
+            )
 
 
 @dataclass
@@ -139,7 +157,7 @@ class Reader:
         Values that the policy does not allow raise an error that names column and row.
         """
         frame, X, y, weight = self._columns_of(piece) if self.is_table else self._array_of(piece)
-        y, weight = _vector(y, piece, "The target"), _vector(weight, piece, "The weight")
+        y, weight = _vector(y, piece, "target"), _vector(weight, piece, "weight")
         bad = self._missing_numbers(X, piece)
         for name in self.text if self.missing != "mean" else ():
             absent = missing_in(values_of(frame.get_column(name)))
@@ -187,13 +205,8 @@ class Reader:
         )
 
         def numbers(name: Any) -> np.ndarray:
-            try:
+            with piece.readable(f"column {str(name)!r}", "Does it hold numbers only?"):
                 return numbers_of(columns[name])
-            except Exception as error:  # each library raises other errors
-                raise SourceError(
-                    f"Column {str(name)!r}, from {piece.where(0)} on, does not hold numbers: "
-                    f"{first_line(error)} Convert it, or leave it out of `columns`."
-                ) from None
 
         needed = [*self.columns, *(n for n in (self.target, self.weight) if n is not None)]
         if gone := sorted(set(needed) - set(frame.columns), key=str):
@@ -346,13 +359,8 @@ def array_fill(X: Any, names: Sequence[str], weight: Any = None) -> dict[str, fl
 
 def _codes(column: nw.Series[Any], levels: dict[str, int], piece: Piece) -> np.ndarray:
     """Return the codes of levels, or raise an error that says where a column is unreadable."""
-    try:
+    with piece.readable(f"column {column.name!r}", "Does it hold text?"):
         return level_codes(values_of(column), levels)
-    except Exception as error:  # each library raises other errors
-        raise SourceError(
-            f"Column {column.name!r}, from {piece.where(0)} on, has no readable text: "
-            f"{first_line(error)}"
-        ) from None
 
 
 def _label_codes(column: nw.Series[Any], labels: tuple[str, ...], piece: Piece) -> np.ndarray:
@@ -376,15 +384,7 @@ def _label_codes(column: nw.Series[Any], labels: tuple[str, ...], piece: Piece) 
 def _vector(values: Any, piece: Piece, role: str) -> np.ndarray | None:
     if values is None:
         return None
-    try:
-        vector = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise SourceError(f"{role} is not numeric, from {piece.where(0)} on.") from None
-    if vector.ndim == 2 and vector.shape[1] == 1:
-        vector = vector[:, 0]
-    if vector.shape != (len(piece),):
-        raise SourceError(
-            f"{role} has shape {np.shape(values)}, from {piece.where(0)} on, but there are "
-            f"{len(piece)} rows. Give one number per row."
-        )
-    return vector
+    vector = np.asarray(values)
+    with piece.readable(f"the {role}", "Give numbers, one per row."):
+        casting: Any = "unsafe" if vector.dtype.kind == "O" else "same_kind"  # refuses text
+        return vector.astype(np.float64, casting=casting, copy=False).reshape(-1)

@@ -160,12 +160,9 @@ class CsvFile(FileUnit):
 
     def read(self, columns: Sequence[Any] | None, rows: int) -> Iterator[Any]:
         """Yield block after block."""
-        try:
-            with in_utf8(self.file.path, self.layout.dialect) as stream:
-                for batch in self.layout.batches(stream, self.place, columns):
-                    yield (arrow().Table.from_batches([batch]),)
-        except arrow().ArrowInvalid as error:
-            raise self.layout.error(error, self.place) from None
+        with in_utf8(self.file.path, self.layout.dialect) as stream:
+            for table in self.layout.tables(stream, self.place, columns or ()):
+                yield (table,)
 
 
 ADVICE = {
@@ -203,7 +200,8 @@ class Batches(Unit):
 def table_of(batch: Any) -> tuple[Any]:
     """Check the text and the offsets of a batch, and return a table; numbers cost nothing."""
     batch.validate(full=True)
-    return (arrow().Table.from_batches([batch]) if hasattr(batch, "to_struct_array") else batch,)
+    pa = arrow()
+    return (pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch,)
 
 
 def batch_rows(columns: Sequence[Any] | None) -> int:
@@ -275,11 +273,8 @@ def open_stream(
                 "The stream has been read and cannot be read again. Save it to a file first."
             )
         items = batches.pop()
-        try:
-            for batch in items if layout is None else layout.batches(items, what, columns):
-                yield batch.select(columns)
-        except pa.ArrowInvalid as error:
-            raise error if layout is None else layout.error(error, what) from None
+        for batch in items if layout is None else layout.tables(items, what, columns):
+            yield batch.select(columns)
 
     names = tuple(schema.names)
     feed = Feed((Batches(walk),), what, names, again=False, is_csv=layout is not None)

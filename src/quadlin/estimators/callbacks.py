@@ -19,6 +19,7 @@ except ImportError:  # before scikit-learn 1.9 there are no callbacks
         return fit
 
 
+__all__ = ["CallbackSupportMixin", "FitCallbacks", "watched"]
 OWN, BEGIN = "_skl_callbacks", "_init_callback_context"  # an attribute and a method of the mixin
 
 Method = TypeVar("Method", bound=Callable[..., Any])
