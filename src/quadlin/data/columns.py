@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -34,24 +33,8 @@ NAMED_ID = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Column:
-    """A feature of a table: a number or a category, as its dtype and the user say."""
-
-    name: Any
-    kind: str  # "number" or "category"
-    dtype: Any
-
-    @classmethod
-    def of(cls, name: Any, values: Values, declared: bool = False) -> "Column":
-        """Return a column that is a feature; one that can be none is an error."""
-        is_category = declared or is_text(values)
-        return cls(name, "category" if is_category else "number", values.dtype)
-
-
-def number_dtype(columns: Iterable[Column]) -> np.dtype:
-    """Return float32 if it can hold all numbers and one column of them is float32."""
-    kinds = (column.dtype for column in columns if column.kind == "number")
+def number_dtype(kinds: Iterable[Any]) -> np.dtype:
+    """Return float32 if one column of numbers has this dtype, and all others fit in it."""
     dtypes = {str(kind).capitalize() for kind in kinds}  # numpy's float32 is Float32 elsewhere
     single = "Float32" in dtypes and dtypes <= FITS_FLOAT32
     return np.dtype(np.float32 if single else np.float64)

@@ -19,7 +19,6 @@ from quadlin.core.messages import warn
 from quadlin.data.columns import (
     OBJECTS,
     TIMES,
-    Column,
     Values,
     columns_in,
     is_text,
@@ -367,8 +366,7 @@ class TableEncoder:
         TableEncoder or None
         """
         given = columns_in(rows) or {}
-        columns = [Column.of(name, values, name in declared) for name, values in given.items()]
-        text = [column.name for column in columns if column.kind == "category"]
+        text = [name for name, values in given.items() if name in declared or is_text(values)]
         seen = {name: SeenLevels(name, missing == "mean") for name in text}
 
         def where(name: Any, label: str) -> str:
@@ -382,17 +380,19 @@ class TableEncoder:
                 levels.check(where, ids=ids)
             else:
                 levels.check_declared()
-        return cls.of(columns, seen, number_dtype(columns)) if seen else None
+        if not seen:
+            return None
+        numbers = (values.dtype for name, values in given.items() if name not in seen)
+        return cls.of(list(given), seen, number_dtype(numbers))
 
     @classmethod
     def of(
-        cls, columns: Sequence[Column], seen: Mapping[Any, SeenLevels], dtype: np.dtype
+        cls, names: Sequence[Any], seen: Mapping[Any, SeenLevels], dtype: np.dtype
     ) -> "TableEncoder":
-        """Return the encoder of columns and of the levels that were seen."""
-        levels = tuple(seen[c.name].levels() if c.name in seen else None for c in columns)
-        kinds = tuple(common_kind(seen[c.name].kinds) if c.name in seen else None for c in columns)
-        names = tuple(str(column.name) for column in columns)
-        return cls(names, levels, dtype, kinds if any(kinds) else ())
+        """Return the encoder of columns, with the levels that were seen of some of them."""
+        levels = tuple(seen[name].levels() if name in seen else None for name in names)
+        kinds = tuple(common_kind(seen[name].kinds) if name in seen else None for name in names)
+        return cls(tuple(map(str, names)), levels, dtype, kinds if any(kinds) else ())
 
     def beside(self, other: "TableEncoder") -> "TableEncoder":
         """Return an encoder that also has the levels of columns that are numbers here."""

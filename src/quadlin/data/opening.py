@@ -1,7 +1,7 @@
 """The function that opens rows from anywhere: arrays, frames, files, streams, iterators or Dask."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, NoReturn
@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 
 from quadlin.core.chunks import is_dask
 from quadlin.data.arrays import load_numpy, open_array, open_frame, open_iterator, vector_of
-from quadlin.data.columns import Column, is_text, is_whole, number_dtype, values_of
+from quadlin.data.columns import is_text, is_whole, number_dtype, values_of
 from quadlin.data.csv_text import Dialect
 from quadlin.data.dask_rows import is_dask_frame, open_dask_array, open_dask_frame
 from quadlin.data.encoder import MISSING_LEVEL, NUMBER, SeenLevels, TableEncoder, kind_of
@@ -200,8 +200,10 @@ def _apart(options: Options) -> tuple[Any, Any, Options]:
     return y, weight, table
 
 
-def feature_columns(sample: nw.DataFrame[Any], options: Options, title: str) -> list[Column]:
-    """Return the columns of a table that are features, after a check of all that are named."""
+def feature_columns(
+    sample: nw.DataFrame[Any], options: Options, title: str
+) -> tuple[tuple[Any, ...], frozenset[Any]]:
+    """Return the columns that are features, and those of text; check all that are named."""
     available, encoder = list(sample.columns), options.encoder
     columns = options.columns if encoder is None else list(encoder.input_names)
     roles = {"target": options.target, "weight": options.weight}
@@ -236,13 +238,14 @@ def feature_columns(sample: nw.DataFrame[Any], options: Options, title: str) -> 
     try:
         if encoder is None:
             declared = {*options.categorical_features}
-            return [Column.of(n, sample.get_column(n), n in declared) for n in columns]
-        for number, name in enumerate(columns):
-            encoder.check_column(number, sample.get_column(name))
+            text = [n for n in columns if n in declared or is_text(sample.get_column(n))]
+        else:
+            text = list(encoder.text)
+            for number, name in enumerate(columns):
+                encoder.check_column(number, sample.get_column(name))
     except SourceError as error:
         raise SourceError(f"{title}: {error}", error.column) from None
-    kinds = ["number" if levels is None else "category" for levels in encoder.levels]
-    return [Column(name, kind, None) for name, kind in zip(columns, kinds, strict=True)]
+    return tuple(columns), frozenset(text)
 
 
 def _refuse_unknown(
@@ -276,9 +279,7 @@ def table_reader(sample: nw.DataFrame[Any], feed: Feed, options: Options) -> tup
     -------
     feed, reader
     """
-    features = feature_columns(sample, options, feed.title)
-    columns = tuple(column.name for column in features)
-    text = frozenset(column.name for column in features if column.kind == "category")
+    columns, text = feature_columns(sample, options, feed.title)
     roles, labels = {"target": options.target, "weight": options.weight}, None
     for role, name in roles.items():
         if name is None or not _is_text(sample.get_column(name)):
@@ -292,12 +293,15 @@ def table_reader(sample: nw.DataFrame[Any], feed: Feed, options: Options) -> tup
             )
         labels = () if isinstance(options.labels, str) else options.labels
     encoder = options.encoder
-    if text and encoder is None and set(options.levels) >= text:
-        encoder = _given_encoder(features, options.levels)
+    dtype = number_dtype(sample.schema[name] for name in columns if name not in text)
+    if encoder is not None:
+        dtype = encoder.dtype
+    elif text and set(options.levels) >= text:
+        encoder = _given_encoder(columns, text, options.levels, dtype)
     keep = list(options.keep)
     reader = Reader(
         columns,
-        number_dtype(features) if options.encoder is None else options.encoder.dtype,
+        dtype,
         options.target is not None or options.target_apart,
         options.missing,
         is_table=True,
@@ -322,13 +326,18 @@ def _is_text(column: nw.Series[Any]) -> bool:
         return True
 
 
-def _given_encoder(columns: Sequence[Column], levels: Mapping[Any, Sequence[str]]) -> TableEncoder:
+def _given_encoder(
+    columns: Sequence[Any],
+    text: Collection[Any],
+    levels: Mapping[Any, Sequence[str]],
+    dtype: np.dtype,
+) -> TableEncoder:
     """Return the encoder of levels in the order in which the user gave them."""
-    seen = {c.name: SeenLevels(c.name) for c in columns if c.kind == "category"}
+    seen = {name: SeenLevels(name) for name in text}
     for name, each in seen.items():
         each.keyed = {(i, str(level)) for i, level in enumerate(levels[name])}
         each.kinds = {kind_of(np.asarray(levels[name]))}
-    return TableEncoder.of(columns, seen, number_dtype(columns))
+    return TableEncoder.of(columns, seen, dtype)
 
 
 def learned(feed: Feed, reader: Reader, options: Options) -> tuple[Reader, int | None]:
@@ -347,36 +356,21 @@ def learned(feed: Feed, reader: Reader, options: Options) -> tuple[Reader, int |
     if not feed.again:
         _refuse_reading_twice(feed.title, reader, needs_labels, needs_levels)
     text = [name for name in reader.columns if name in reader.text and needs_levels]
-    seen = {name: SeenLevels(name, reader.missing == "mean") for name in text}
-    labels, means = SeenLevels(reader.target, True), Means(len(reader.numbers))
-    # Levels are learned only from rows that are kept, and any column can cause a row to be dropped.
-    narrow = reader
-    if reader.missing == "error":
-        narrow = replace(reader, columns=text, target=None, weight=None, kept_columns=None)
-        feed = feed.only([*text, *([reader.target] if needs_labels else [])])
-    for piece in feed.pieces(default_rows(len(narrow.columns), 0, sparse=False)):
-        if needs_labels and len(labels.keyed) <= MANY_LABELS:
-            frame = nw.from_native(piece.X, eager_only=True)
-            _see(labels, frame.get_column(reader.target).cast(nw.String()))
-        chunk, frame = narrow.keep(piece, Counts())
-        if needs_means:
-            means.add(chunk.X, chunk.weight)
-        for name, levels in seen.items():
-            _see(levels, frame.get_column(name))
-    if needs_labels:
+    labels = SeenLevels(reader.target, True) if needs_labels else None
+    means = Means(len(reader.numbers)) if needs_means else None
+    seen = _seen(feed, reader, text, labels, means)
+    if labels is not None:
         asked = options.labels == "learn"
         reader = replace(reader, labels=_learned_labels(labels, asked, feed))
-    if needs_means:
+    if means is not None:
         reader = replace(reader, fill=means.fill(reader.numbers, feed.title))
     if not needs_levels:
         return reader, None
     decimal = options.dialect.decimal or "." if feed.is_csv else None
-    kinds = ("category" if name in reader.text else "number" for name in reader.columns)
-    columns = [Column(*each, None) for each in zip(reader.columns, kinds, strict=True)]
     try:
         for name in sorted(seen.keys() - set(options.categorical_features), key=str):
             seen[name].check(lambda name, label: _first_row(feed, name, label), decimal)
-        reader = replace(reader, encoder=TableEncoder.of(columns, seen, reader.dtype))
+        reader = replace(reader, encoder=TableEncoder.of(reader.columns, seen, reader.dtype))
     except SourceError as error:
         raise SourceError(f"{feed.title}: {error}", error.column) from None
     return reader, seen[text[0]].rows
@@ -387,27 +381,44 @@ def with_ids(feed: Feed, reader: Reader, names: Sequence[Any]) -> Reader:
 
     Columns that hold only 0 and 1 stay numbers.
     """
-    seen = {name: SeenLevels(name, reader.missing == "mean") for name in names}
-    whole = replace(reader, text=reader.text | set(names), encoder=None)
-    if reader.missing == "error":
-        whole = replace(whole, columns=tuple(names), target=None, weight=None, kept_columns=None)
-        feed = feed.only(list(names))
-    for piece in feed.pieces(default_rows(len(names), 0, sparse=False)):
-        frame = whole.keep(piece, Counts())[1]
-        for name, levels in seen.items():
-            _see(levels, frame.get_column(name))
+    seen = _seen(feed, replace(reader, text=reader.text | set(names), encoder=None), names)
     ids = {name: each for name, each in seen.items() if not each.levels().keys() <= {"0", "1"}}
     if not ids:
         return reader
-    kinds = ("category" if name in ids else "number" for name in reader.columns)
-    columns = [Column(*each, None) for each in zip(reader.columns, kinds, strict=True)]
-    encoder = TableEncoder.of(columns, ids, reader.dtype)
+    encoder = TableEncoder.of(reader.columns, ids, reader.dtype)
     return replace(
         reader,
         text=reader.text | set(ids),
         whole=(),
         encoder=encoder if reader.encoder is None else reader.encoder.beside(encoder),
     )
+
+
+def _seen(
+    feed: Feed,
+    reader: Reader,
+    names: Sequence[Any],
+    labels: SeenLevels | None = None,
+    means: Means | None = None,
+) -> dict[Any, SeenLevels]:
+    """Return the levels of some columns, and add labels and numbers to those given: one pass.
+
+    Only rows that are kept count, and any column can cause a row to be dropped.
+    """
+    seen = {name: SeenLevels(name, reader.missing == "mean") for name in names}
+    if reader.missing == "error":
+        feed = feed.only([*names, *([] if labels is None else [reader.target])])
+        reader = replace(reader, columns=names, target=None, weight=None, kept_columns=None)
+    for piece in feed.pieces(default_rows(len(reader.columns), 0, sparse=False)):
+        if labels is not None and len(labels.keyed) <= MANY_LABELS:
+            frame = nw.from_native(piece.X, eager_only=True)
+            _see(labels, frame.get_column(labels.name).cast(nw.String()))
+        chunk, frame = reader.keep(piece, Counts())
+        if means is not None:
+            means.add(chunk.X, chunk.weight)
+        for name, levels in seen.items():
+            _see(levels, frame.get_column(name))
+    return seen
 
 
 def _see(levels: SeenLevels, column: nw.Series[Any]) -> None:
