@@ -1,11 +1,11 @@
 """Rows that Python holds or yields: arrays, NumPy files, zarr, HDF5, frames and iterators."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import chain
 from typing import Any
 
+import joblib
 import narwhals as nw
 import numpy as np
 from array_api_compat import is_array_api_obj
@@ -126,12 +126,10 @@ class Slice(Unit):
         """Return shape, dtypes and a hash of the rows (some of those on disk), or the file."""
         digests = [None if v is None else digest_of(v) for v in (self.y, self.weight)]
         if isinstance(self.X, nw.DataFrame):
-            chosen = self.X.select(list(columns or self.X.columns))
-            hashes = [_column_digest(column) for column in chosen.iter_columns()]
-            return self.rows, str(chosen.schema), hashes, digests
+            return digest_of(self.X.select(list(columns or self.X.columns))), digests
         if self.file is not None:
             return self.file, self.row, self.rows, digests
-        return tuple(self.X.shape), str(self.X.dtype), [digest_of(self.X), *digests]
+        return digest_of(self.X), digests
 
 
 def windowed(values: Any, part: slice) -> Any:
@@ -219,31 +217,13 @@ def rows_of(X: Any, part: slice) -> Any:
     return X[part] if isinstance(X, nw.DataFrame) else np.asarray(X[part])
 
 
-def _column_digest(column: Any) -> str:
-    """Return a hash of all values of a column."""
-    if column.dtype.is_numeric():
-        values = column.to_numpy()
-        if values.dtype.kind != "O":
-            return digest_of(values)
-    return sha256(repr(column.to_list()).encode()).hexdigest()[:32]
-
-
 def digest_of(values: Any) -> str:
-    """Return a hash of an array: of all rows if it is in memory, otherwise of some rows."""
-    parts: Iterable[Any]
-    if issparse(values):
-        parts = [np.asarray(values.shape), values.indptr, values.indices, values.data]
-    elif isinstance(values, np.ndarray) and not isinstance(values, np.memmap):
-        step = max(1, (1 << 24) // max(1, values[:1].nbytes))  # without a second copy
-        parts = (values[i : i + step] for i in range(0, len(values), step))
-    else:
+    """Return a hash of an array or a frame: of all rows, or of some if it is not in memory."""
+    if not is_held(values):
         n = int(values.shape[0])
-        sample = np.unique(np.linspace(0, n - 1, min(SAMPLE, n)).astype(int))
-        parts = (values[i : i + 1] for i in sample.tolist())
-    digest = sha256(f"{values.shape}{values.dtype}".encode())
-    for part in parts:
-        digest.update(np.ascontiguousarray(part).data)
-    return digest.hexdigest()[:32]
+        sample = np.unique(np.linspace(0, n - 1, min(SAMPLE, n)).astype(int)).tolist()
+        values = values.shape, [np.asarray(values[i : i + 1]) for i in sample]
+    return str(joblib.hash(values.to_native() if isinstance(values, nw.DataFrame) else values))
 
 
 @dataclass(frozen=True)

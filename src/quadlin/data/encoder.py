@@ -394,18 +394,6 @@ class TableEncoder:
         kinds = tuple(common_kind(seen[name].kinds) if name in seen else None for name in names)
         return cls(tuple(map(str, names)), levels, dtype, kinds if any(kinds) else ())
 
-    def beside(self, other: "TableEncoder") -> "TableEncoder":
-        """Return an encoder that also has the levels of columns that are numbers here."""
-        d = len(self.levels)
-        kinds = tuple(
-            a or b
-            for a, b in zip(self.kinds or (None,) * d, other.kinds or (None,) * d, strict=True)
-        )
-        levels = tuple(
-            b if a is None else a for a, b in zip(self.levels, other.levels, strict=True)
-        )
-        return replace(self, levels=levels, kinds=kinds if any(kinds) else ())
-
     def __post_init__(self) -> None:
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
@@ -532,18 +520,13 @@ class TableEncoder:
     def columns_of(self, rows: Any) -> Iterator[Values]:
         """Yield the values of each column, and refuse one that is not what `learn` saw."""
         columns = columns_in(rows)
-        names = [] if columns is None else list(map(str, columns))
-        if columns is None or (
-            names != list(self.input_names) and isinstance(rows, np.ndarray | list)
-        ):
-            unnamed = all(name == f"x{j}" for j, name in enumerate(self.input_names))
-            expected = f"an array of {len(self.input_names)} columns" if unnamed else "a frame"
+        if columns is None:
             raise ValueError(
                 "The model was fitted to rows with categorical columns, but a "
-                f"{type(rows).__name__} was given. Give {expected} with the columns "
+                f"{type(rows).__name__} was given. Give a frame or an array with the columns "
                 f"{shortened(self.input_names, 5)}."
             )
-        if names != list(self.input_names):
+        if (names := list(map(str, columns))) != list(self.input_names):
             raise ValueError(other_names(names, self.input_names))
         for number, column in enumerate(columns.values()):
             try:
@@ -598,9 +581,11 @@ def joint(encoder: TableEncoder, other: TableEncoder) -> TableEncoder:
     nothing = (None,) * len(encoder.levels)
     levels, kinds = list(encoder.levels), list(encoder.kinds or nothing)
     for i, (old, more) in enumerate(zip(encoder.levels, other.levels, strict=True)):
-        new = set(more or ()).difference(old or ())
-        if old is not None and new:
-            kinds[i] = common_kind({kinds[i], (other.kinds or nothing)[i]})
+        kind = (other.kinds or nothing)[i]
+        if old is None:
+            levels[i], kinds[i] = more, kind
+        elif new := set(more or ()).difference(old):
+            kinds[i] = common_kind({kinds[i], kind})
             merged = _merged_labels(list(old), new, kinds[i])
             levels[i] = {label: code for code, label in enumerate(merged)}
     if all(new is old for new, old in zip(levels, encoder.levels, strict=True)):

@@ -65,7 +65,10 @@ def position_of(names: Sequence[str], feature: Name) -> int:
         raise TypeError(f"A feature is given by its position or its name, not by {feature!r}.")
     if isinstance(feature, str):
         if feature not in names:
-            raise KeyError(f"There is no feature {feature!r}; the features are {shortened(names)}.")
+            near = did_you_mean(feature, names)
+            raise KeyError(
+                f"There is no feature {feature!r}; the features are {shortened(names)}.{near}"
+            )
         return list(names).index(feature)
     if not -d <= feature < d:
         raise IndexError(f"There is no feature {feature}: the model has {d} features.")

@@ -15,7 +15,7 @@ from quadlin.data.arrays import load_numpy, open_array, open_frame, open_iterato
 from quadlin.data.columns import is_text, is_whole, number_dtype, values_of
 from quadlin.data.csv_text import Dialect
 from quadlin.data.dask_rows import is_dask_frame, open_dask_array, open_dask_frame
-from quadlin.data.encoder import MISSING_LEVEL, NUMBER, SeenLevels, TableEncoder, kind_of
+from quadlin.data.encoder import MISSING_LEVEL, NUMBER, SeenLevels, TableEncoder, joint, kind_of
 from quadlin.data.files import FORMATS, find
 from quadlin.data.lines import PARSERS, open_line_stream, open_lines
 from quadlin.data.names import SourceError, did_you_mean, explained, shortened
@@ -390,7 +390,7 @@ def with_ids(feed: Feed, reader: Reader, names: Sequence[Any]) -> Reader:
         reader,
         text=reader.text | set(ids),
         whole=(),
-        encoder=encoder if reader.encoder is None else reader.encoder.beside(encoder),
+        encoder=encoder if reader.encoder is None else joint(reader.encoder, encoder),
     )
 
 

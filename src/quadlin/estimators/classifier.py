@@ -459,7 +459,7 @@ class Classifying(ClassifierMixin, Learning):
         """
         fitted = self._classes_fitted()
         if is_dask(X):
-            fitted.columns.check_names(X)
+            fitted.columns.check_inputs(getattr(X, "columns", None), X.shape[1])
             kind = np.dtype(fitted.parts[0].state.units.scale.dtype if dtype is None else dtype)
             lazy: np.ndarray = lazily(getattr(self, method), X, kind, None if width == 1 else width)
             return lazy

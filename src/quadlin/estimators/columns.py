@@ -22,7 +22,7 @@ from quadlin.data import Source, is_dask, open_source
 from quadlin.data.columns import check_frame, columns_in, in_unit, is_whole
 from quadlin.data.csv_text import Dialect
 from quadlin.data.encoder import TableEncoder, Unseen, text_columns
-from quadlin.data.names import NumberedNames, did_you_mean, shortened
+from quadlin.data.names import NumberedNames, other_names, position_of, shortened
 from quadlin.data.opening import with_ids
 from quadlin.data.reader import array_fill, fill_missing
 from quadlin.estimators.checks import (
@@ -81,13 +81,6 @@ class Columns:
         pairs = zip(self.encoder.input_names, self.encoder.levels, strict=True)
         return [name for name, levels in pairs if levels is None]
 
-    @property
-    def fill_list(self) -> list[float] | None:
-        """Return what stood for missing numbers, in the order of `number_names`."""
-        if self.fill is None:
-            return None
-        return [float(self.fill[name]) for name in self.number_names]
-
     @classmethod
     def of_source(cls, source: Source) -> "Columns":
         """Return the columns of a source."""
@@ -108,33 +101,17 @@ class Columns:
                 "The text columns of the source are encoded differently from those of the fit. "
                 "Open it with encoder=model.encoder_."
             )
-        if len(source.names) != len(self.names):
-            raise ValueError(
-                f"The source has {len(source.names)} features, but the model was fitted to "
-                f"{len(self.names)}."
-            )
         inputs = source.names if source.encoder is None else source.encoder.input_names
-        if not _unnamed(inputs) and list(source.names) != self.names:
-            gone = [name for name in self.names if name not in source.names]
-            raise ValueError(
-                "The features of the source differ from those of the fit, or are in a different "
-                "order" + (f": {listed(gone)} is missing." if gone else ".")
-            )
+        self.check_inputs(None if _unnamed(inputs) else inputs, len(inputs))
 
-    def check_names(self, collection: Any) -> None:
-        """Refuse a Dask collection whose columns are not these, without computing any of it."""
-        named = getattr(collection, "columns", None)
-        inputs = self.inputs
-        width = collection.shape[1] if named is None else len(named)
+    def check_inputs(self, names: Sequence[Any] | None, width: int) -> None:
+        """Refuse rows whose columns are not these, by their names or, without any, their number."""
         if width != self.n_features_in:
             raise ValueError(
                 f"X has {width} features, but the model was fitted to {self.n_features_in}."
             )
-        if named is not None and self.names_in is not None and list(map(str, named)) != inputs:
-            raise ValueError(
-                "The features of X differ from those of the fit, or are in a different order. The "
-                f"model was fitted to {listed(inputs)}, in this order."
-            )
+        if names is not None and list(map(str, names)) != list(self.inputs):
+            raise ValueError(other_names(list(map(str, names)), self.inputs))
 
 
 def _unnamed(names: Any) -> bool:
@@ -343,8 +320,31 @@ def declared_columns(estimator: Any, X: Any) -> list[Any] | None:
     columns = single_columns(given)
     if not columns:
         return []
-    names, named = _column_names(X, "categorical_features")
-    return [names[j] for j in _positions(columns, names, named)]
+    named = getattr(X, "column_names", getattr(X, "columns", None))
+    if named is not None:
+        return _chosen(columns, list(named))
+    if issparse(X) or not isinstance(X, np.ndarray | list):
+        raise ValueError(
+            "categorical_features needs a frame or a NumPy array, but X is a "
+            f"{type(X).__name__}. Encode the categories as 0/1 columns beforehand, or leave the "
+            "option out."
+        )
+    return _chosen(columns, NumberedNames(np.asarray(X, dtype=object).shape[-1]))
+
+
+def _chosen(given: Sequence[Any], names: Sequence[Any]) -> list[Any]:
+    """Return the names of columns that are given by names, by positions or by booleans."""
+    if all(isinstance(item, bool | np.bool_) for item in given):
+        if len(given) != len(names):
+            raise ValueError(
+                f"categorical_features has {len(given)} booleans, but X has {len(names)} columns. "
+                "Give one per column."
+            )
+        return [name for name, chosen in zip(names, given, strict=True) if chosen]
+    try:
+        return [names[position_of(names, item)] for item in given]
+    except LookupError as error:
+        raise ValueError(f"categorical_features: {error.args[0]}") from None
 
 
 def single_columns(given: Any) -> list[Any]:
@@ -352,50 +352,6 @@ def single_columns(given: Any) -> list[Any]:
     if given is None or isinstance(given, str):
         return []
     return [item for item in given if isinstance(item, str | Integral | np.bool_)]
-
-
-def _column_names(X: Any, option: str) -> tuple[list[Any], bool]:
-    """Return the names of the columns, x0, x1, … for an array, and whether they are X's own."""
-    named = getattr(X, "column_names", getattr(X, "columns", None))
-    if named is None and (issparse(X) or not isinstance(X, np.ndarray | list)):
-        raise ValueError(
-            f"{option} needs a frame or a NumPy array, but X is a {type(X).__name__}. "
-            "Encode the categories as 0/1 columns beforehand, or leave the option out."
-        )
-    d = len(named) if named is not None else np.asarray(X, dtype=object).shape[-1]
-    names = [f"x{j}" for j in range(d)] if named is None else list(named)
-    return names, named is not None
-
-
-def _positions(
-    given: list[Any], names: list[Any], named: bool, option: str = "categorical_features"
-) -> list[int]:
-    """Return the positions of the columns that are declared."""
-    d = len(names)
-    if all(isinstance(item, bool | np.bool_) for item in given):
-        if len(given) != d:
-            raise ValueError(
-                f"{option} has {len(given)} booleans, but X has {d} columns. Give one per column."
-            )
-        return [j for j, declared in enumerate(given) if declared]
-    if all(isinstance(item, str) for item in given):
-        if not named:
-            raise ValueError(
-                f"{option} lists names, but X is an array, whose columns have no names. Give "
-                "positions, or pass a frame."
-            )
-        if gone := [name for name in given if name not in names]:
-            raise ValueError(
-                f"X has no column {gone[0]!r} of {option}; it has {shortened(names)}."
-                + did_you_mean(gone[0], names)
-            )
-        return [names.index(name) for name in given]
-    if wrong := [item for item in given if isinstance(item, str) or not 0 <= item < d]:
-        raise ValueError(
-            f"{option} has {wrong[0]!r}, but the columns of X are numbered from 0 to "
-            f"{d - 1}. Give names, or positions, or one boolean per column."
-        )
-    return [int(item) for item in given]
 
 
 def learned_encoder(estimator: Any, X: Any) -> TableEncoder | None:
@@ -435,8 +391,7 @@ def refuse_undeclared(estimator: Any, source: Source) -> None:
     encoder = source.encoder
     levels = {} if encoder is None else dict(zip(encoder.input_names, encoder.levels, strict=True))
     names = list(source.names) if encoder is None else list(encoder.input_names)
-    declared = [names[j] for j in _positions(given, names, named=True)]
-    if numbers := [name for name in declared if levels.get(name) is None]:
+    if numbers := [name for name in _chosen(given, names) if levels.get(name) is None]:
         raise ValueError(
             f"The source reads {shortened(numbers)} as numbers. Open it with "
             f"open_source(..., categorical_features={numbers!r})."

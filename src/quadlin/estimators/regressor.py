@@ -78,7 +78,8 @@ class Regressing(RegressorMixin):
         if is_dask(X):
             if return_std:
                 _require_spread(self)
-            fitted.columns.check_names(X)
+            collection: Any = X
+            fitted.columns.check_inputs(getattr(X, "columns", None), collection.shape[1])
             dtype = np.dtype(fitted.state.units.scale.dtype)
             return (lazily_with_std if return_std else lazily)(self.predict, X, dtype)
         parts = ((y, std) for _, y, std in self.predict_chunks(X, return_std))  # chunks are large
