@@ -8,8 +8,7 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
 from quadlin import find_pairs
-from quadlin.explain.pairs import first_half
-from quadlin.solve.lowrank.observations import row_hash
+from quadlin.explain.pairs import folds
 
 
 def houses(n=800, seed=0):
@@ -55,7 +54,7 @@ def dense_least_squares(X, y, pairs):
 def test_tests_on_the_other_half_are_least_squares_of_those_rows():
     frame, price = houses()
     report = find_pairs(frame, price, test_on="half")
-    searched = first_half(len(price))
+    searched = folds(len(price), 2) == 1
     assert searched.sum() == report.n_rows == 400
     in_one_half = find_pairs(frame[searched], price[searched])
     assert [p[:2] for p in report.pairs] == [p[:2] for p in in_one_half.pairs]
@@ -80,7 +79,7 @@ def test_rows_left_out_validate_the_way_to_the_pairs():
     report = find_pairs(X, y, cv=4, engine=2)
     assert len(report.validated) == len(report.path) == 4
     # The oracle: least squares on the same parts of the rows, all of which find the three pairs.
-    part = np.argsort(np.argsort(row_hash(np.arange(len(y))))) % 4
+    part = folds(len(y), 4)
     products = np.column_stack([X[:, 1] * X[:, 2], X[:, 3] * X[:, 4], X[:, 5] ** 2])
     for A, value in ((X, report.validated[0]), (np.hstack([X, products]), report.validated[3])):
         predicted = cross_val_predict(LinearRegression(), A, y, cv=PredefinedSplit(part))

@@ -16,7 +16,6 @@ from quadlin.core.losses import loss_named
 from quadlin.core.messages import each_warning_once, warn
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
-from quadlin.data.columns import find_ids
 from quadlin.data.encoder import TableEncoder
 from quadlin.data.names import Name
 from quadlin.estimators.checks import is_auto
@@ -25,7 +24,7 @@ from quadlin.estimators.fitted import Fitted, require_law
 from quadlin.estimators.tasks import seed_of
 from quadlin.exceptions import ExtrapolationWarning
 from quadlin.explain.decomposition import Decomposition, whole_columns
-from quadlin.explain.diagnosis import diagnosis, listed, row_findings
+from quadlin.explain.diagnosis import Diagnosis
 from quadlin.explain.effects import Contributions, Effects, contributions_of, effects_of
 from quadlin.explain.interactions import Interactions, report_of_products
 from quadlin.explain.page import report_page
@@ -461,7 +460,7 @@ class SecondOrderModel(BaseEstimator):
         Returns
         -------
         str
-            Lines on status, features, correlation, rows, outliers, errors, rank, and ids.
+            Lines on status, features, dependences, rows, outliers, errors, rank, and ids.
 
         Examples
         --------
@@ -473,31 +472,17 @@ class SecondOrderModel(BaseEstimator):
         >>> print(SecondOrderRegressor(2, alpha=0, random_state=0).fit(X, y).diagnose())
         status: converged. A step no longer lowers the objective by more than the fraction `tol`.
         features: all vary, and their squares differ from linear terms.
-        correlation: none that matters, or not tested.
         rows: 300 for 9 parameters, 33.3 each.
         rank: all 2 components stand out from the noise.
         """
         check_is_fitted(self)
-        fitted, findings, ids = self.fitted_, None, list[str]()
-        state, options = fitted.state, fitted.options
+        rows = None
         if X is not None:
-            source, _ = opened(self, X, y, None, fitted.columns)
+            source, _ = opened(self, X, y, None, self.fitted_.columns)
             rows = Rows.of(source)
-            findings = row_findings(rows, state, options, seed_of(self))
-            ids = find_ids(rows, fitted.columns.number_names, fitted.names)
-        n_rows, effective = fitted.n_rows, fitted.learned.tally.effective
-        columns = (fitted.names, fitted.fields)
+        advice = status_advice(self.status_, self.get_params(deep=False))
         chooses = hasattr(self, "cv_results_") or is_auto(self.alpha)
-        ended = status_advice(state.status, self.get_params(deep=False))
-        text = diagnosis(
-            state, ended, n_rows, effective, *columns, options, findings, self.loss, chooses
-        )
-        if ids:
-            text += (
-                f"\ncolumns: {listed(ids)} hold whole numbers that look like ids. If their order "
-                f"means nothing, give categorical_features={ids!r}, or drop them."
-            )
-        return text
+        return str(Diagnosis(self, advice, rows, chooses, seed_of(self)))
 
     def adopt(self, fitted: Any) -> None:
         """Become the estimator that has learned this: for `load` and cross-validation."""

@@ -207,7 +207,7 @@ class Classifying(ClassifierMixin, Learning):
         Returns
         -------
         str
-            Lines on status, features, correlation, rows, and rank.
+            Lines on status, features, dependences, rows, and rank.
         """
         self._require_one_model()
         text: str = super().diagnose()

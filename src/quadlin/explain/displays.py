@@ -4,7 +4,7 @@ Colours are those of Okabe and Ito, with a marker and a line style each, so that
 read in grey and by the colour-blind.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, NamedTuple, Self
@@ -26,7 +26,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = "osD^v<P"
 LINES = ("-", "--", "-.", ":")
 LETTERS_PER_INCH = 9  # in a line of a legend, all columns together
-Styles = Mapping[str, Mapping[str, Any]]  # by name: keywords of matplotlib, such as color
 INK_ABOVE = 0.6  # of the largest strength: white letters on dark cells
 USUAL = 1e-2, 1e4  # numbers beyond do not fit into a cell, but those of a power of ten
 WIDE = 5  # letters of a number that fit into a cell
@@ -42,27 +41,12 @@ NAME_LETTERS = 28  # of a name: two columns, or a column and its value
 ROUNDING = 1e-9  # parts that add less than this share of the largest add nothing
 
 
-def new_axes(ax: Any, size: tuple[float, float], columns: int = 1) -> Any:
-    """Return the axes given, or those of a new figure of that size, side by side if several."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:  # pragma: no cover
-        raise ImportError('Plots need matplotlib: pip install "quadlin[plot]".') from error
-    if ax is not None:
-        return ax
-    return plt.subplots(1, columns, figsize=size, layout="constrained", sharey=True)[1]
-
-
 class Display:
     """A picture whose numbers are computed once and drawn by `plot`, on the axes `ax_`."""
 
     ax_: Any = None
     figure_: Any = None
-
-    @property
-    def size(self) -> tuple[float, float]:
-        """Return the size of a figure of its own, in inches."""
-        return 6.4, 4.0
+    size: Any  # of a figure of its own, in inches
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the picture.
@@ -77,7 +61,11 @@ class Display:
         self
             With the axes as `ax_` and their figure as `figure_`.
         """
-        ax = new_axes(ax, self.size)
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as error:  # pragma: no cover
+            raise ImportError('Plots need matplotlib: pip install "quadlin[plot]".') from error
+        ax = plt.subplots(figsize=self.size, layout="constrained")[1] if ax is None else ax
         self._draw(ax)
         self.ax_, self.figure_ = ax, ax.figure
         return self
@@ -86,43 +74,24 @@ class Display:
         raise NotImplementedError
 
 
-def style_of(number: int, name: str, styles: Styles) -> dict[str, Any]:
-    """Return how to draw a series: as `styles` says, or by its number."""
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": LINES[number % len(LINES)],
-        "markersize": 4.5,
-        "linewidth": 1.4,
-        **styles.get(name, {}),
-    }
-
-
-def finish(
-    ax: Any,
-    x_label: str,
-    y_label: str,
-    title: str | None,
-    legend: bool = True,
-    legend_title: str | None = None,
-) -> None:
-    """Put words, a grid, ticks that can be read and a legend on the axes."""
+def label_axes(ax: Any, x_label: str, y_label: str) -> None:
+    """Put words and a grid on the axes."""
     ax.set_xlabel(x_label)
     ax.set_ylabel(y_label)
-    if title:
-        ax.set_title(title)
     ax.grid(True, which="major", alpha=0.3)
-    labels = ax.get_legend_handles_labels()[1]
-    if legend and labels:  # below the picture, where they hide nothing
-        from matplotlib import rcParams
-        from matplotlib.transforms import ScaledTranslation
 
-        columns = legend_columns(labels, ax.figure.get_figwidth())
-        under = -0.05 * rcParams["font.size"]  # inches: under the label of the axis
-        below = ScaledTranslation(0, under, ax.figure.dpi_scale_trans)
-        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": columns}
-        place["bbox_transform"] = ax.transAxes + below
-        ax.legend(title=legend_title, frameon=False, fontsize="small", **place)
+
+def legend_below(ax: Any, title: str) -> None:
+    """Put the legend under the label of the axis, where it hides nothing."""
+    from matplotlib import rcParams
+    from matplotlib.transforms import ScaledTranslation
+
+    labels = ax.get_legend_handles_labels()[1]
+    columns = legend_columns(labels, ax.figure.get_figwidth())
+    under = ScaledTranslation(0, -0.05 * rcParams["font.size"], ax.figure.dpi_scale_trans)
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": columns}
+    place["bbox_transform"] = ax.transAxes + under
+    ax.legend(title=title, frameon=False, fontsize="small", **place)
 
 
 def legend_columns(labels: Sequence[str], inches: float) -> int:
@@ -168,27 +137,19 @@ def signed_bars(
             draw(places[mine], values[mine], **look, **style)
 
 
-def decimals(largest: float, digits: int = 2) -> int:
-    """Return how many decimals show that many digits of the largest of some numbers.
+def readable(values: np.ndarray, largest: float, digits: int) -> tuple[np.ndarray, int, int]:
+    """Return numbers in a power of ten, that power, and the decimals that show `largest`.
 
     Examples
     --------
-    >>> decimals(0.76), decimals(12.0), decimals(3400.0), decimals(0.76, digits=3)
-    (2, 0, 0, 3)
+    >>> [readable(np.array([v]), v, 2)[1:] for v in (0.76, 12.0, 3400.0, 1.27e6, 3e-5, 0.0)]
+    [(0, 2), (0, 0), (0, 0), (6, 1), (-6, 0), (0, 0)]
     """
-    return max(0, digits - 1 - int(np.floor(np.log10(largest)))) if largest > 0 else 0
-
-
-def power_of(largest: float, low: float = 1e-3, high: float = 1e5) -> int:
-    """Return the power of ten, a multiple of three, in which large or small numbers are written.
-
-    Examples
-    --------
-    >>> power_of(76.0), power_of(1.27e6), power_of(3e-5), power_of(0.0), power_of(5e4, high=1e4)
-    (0, 6, -6, 0, 3)
-    """
-    usual = not 0 < largest < np.inf or low <= largest < high
-    return 0 if usual else 3 * int(np.floor(np.log10(largest) / 3))
+    if not 0 < largest < np.inf:
+        return values, 0, 0
+    size = np.log10(largest)
+    power = 0 if USUAL[0] <= largest < USUAL[1] else 3 * int(np.floor(size / 3))
+    return values / 10.0**power, power, max(0, digits - 1 - int(np.floor(size - power)))
 
 
 @dataclass
@@ -272,12 +233,11 @@ class InteractionDisplay(Display):
         count = len(self.names)
         alone = np.eye(count, dtype=bool)
         largest = float(np.max(self.strength[~alone], initial=0.0))
-        power = power_of(largest, *USUAL)
-        shown, largest = self.strength / 10.0**power, largest / 10.0**power
+        shown, power, digits = readable(self.strength, largest, 2)
+        largest /= 10.0**power
         pairs = np.ma.masked_array(shown, alone)
         image = ax.imshow(pairs, cmap="Blues", vmin=0, vmax=largest or 1.0)
         ax.set_facecolor("#eeeeee")
-        digits = decimals(largest)
         for (i, j), strength in np.ndenumerate(shown):
             dark = i != j and largest and strength > INK_ABOVE * largest
             sign = {1.0: "+", -1.0: "−"}.get(float(self.signs[i, j]), "")
@@ -296,9 +256,7 @@ class InteractionDisplay(Display):
         bar.ax.tick_params(labelsize="small")
         which = f", {count} of {self.n_columns} columns" if self.shown else ""
         title = self.title or f"strength of pairs (grey: columns alone){which}"
-        finish(ax, "", "", title, legend=False)
-        ax.title.set_fontsize("medium")
-        ax.grid(False)
+        ax.set_title(title, fontsize="medium")
 
 
 @dataclass
@@ -354,7 +312,7 @@ class SpectrumDisplay(Display):
         if len(places) <= 20:
             ax.set_xticks(places)
         ax.set_xlim(0.4, max(len(places), LEAST) + 0.6)
-        finish(ax, "component", "eigenvalue (units of the prediction)", None, legend=False)
+        label_axes(ax, "component", "eigenvalue (units of the prediction)")
         legend_above(ax)
         ax.set_title(self.title or "", pad=22)
 
@@ -466,6 +424,8 @@ class PairDisplay(Display):
             self._lines(ax)
         else:
             self._surface(ax)
+        title = self.title or f"all other columns at {self.reference}"
+        ax.set_title(plain(title, 70), fontsize="small")
 
     def _surface(self, ax: Any) -> None:
         prediction = np.ma.masked_array(self.prediction, ~self._is_near_rows())
@@ -477,7 +437,7 @@ class PairDisplay(Display):
             ax.scatter(*self.points.T, alpha=0.6, label="data", **dots)
             ax.set_xlim(self.x[0], self.x[-1])
             ax.set_ylim(self.y[0], self.y[-1])
-        self._finish(ax, self.names[1])
+        label_axes(ax, plain(self.names[0]), plain(self.names[1]))
 
     def _is_near_rows(self) -> np.ndarray:
         """Tell where on the grid the next row is near, everywhere without rows."""
@@ -495,8 +455,7 @@ class PairDisplay(Display):
         x = np.arange(len(self.x)) if levels else np.asarray(self.x, dtype=float)
         near = NEAR * (x[-1] - x[0])
         for i in range(len(self.y)):
-            style = style_of(i, "", {})
-            marker, size = style.pop("marker"), style.pop("markersize")
+            colour, line = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
             here = self.points[self.points[:, 1] == i, 0]
             here = here[(here >= x[0]) & (here <= x[-1])]
             values = np.interp(here, x, self.prediction[i])
@@ -506,18 +465,14 @@ class PairDisplay(Display):
             elif len(self.points):  # a line ends where the level has no rows
                 low, high = (here.min(), here.max()) if len(here) else (np.inf, -np.inf)
                 shown = (x >= low - near) & (x <= high + near)
-            ax.plot(x[shown], self.prediction[i][shown], label=plain(str(self.y[i])), **style)
-            dots = {"marker": marker, "markersize": size, "alpha": 0.4, "linestyle": "none"}
-            ax.plot(here, values, color=style["color"], **dots)
+            label = plain(str(self.y[i]))
+            ax.plot(x[shown], self.prediction[i][shown], line, color=colour, lw=1.4, label=label)
+            ax.plot(here, values, MARKERS[i % len(MARKERS)], color=colour, ms=4.5, alpha=0.4)
         if levels:
             letters = max(5, LETTERS_OF_AXIS // len(x))
             ax.set_xticks(x, [plain(str(v), letters) for v in self.x], fontsize="small")
-        self._finish(ax, self.target, legend=True)
-
-    def _finish(self, ax: Any, y_label: str, legend: bool = False) -> None:
-        title, (first, second) = self.title or f"all other columns at {self.reference}", self.names
-        finish(ax, plain(first), plain(y_label), None, legend, plain(second))
-        ax.set_title(plain(title, 70), fontsize="small")
+        label_axes(ax, plain(self.names[0]), plain(self.target))
+        legend_below(ax, plain(self.names[1]))
 
 
 class Axis(NamedTuple):
@@ -640,10 +595,8 @@ class ContributionDisplay(Display):
     def _draw(self, ax: Any) -> None:
         """Draw a bar per part: to the left what lowers, to the right what raises the prediction."""
         places, largest = np.arange(len(self.names)), float(np.max(np.abs(self.values), initial=0))
-        power = power_of(largest, *USUAL)
-        values = self.values / 10.0**power
+        values, power, digits = readable(self.values, largest, 3)
         signed_bars(ax.barh, places, values, ("raises", "lowers"))
-        digits = decimals(largest / 10.0**power, digits=3)
         for place, value in zip(places, values, strict=True):
             side = "left" if value >= 0 else "right"
             ax.annotate(
@@ -663,7 +616,7 @@ class ContributionDisplay(Display):
         unit = plain(self.target)
         words = f"{unit}: {self.prediction:.4g} = {self.baseline:.4g} + the bars"
         scale = f" (in 1e{power})" if power else ""
-        finish(ax, f"added to the {unit}{scale}", "", None, legend=False)
+        label_axes(ax, f"added to the {unit}{scale}", "")
         legend_above(ax)
         ax.set_title(self.title or words, loc="right", pad=22, fontsize="medium")
 

@@ -1,6 +1,5 @@
 """What columns and pairs of columns add to predictions: strengths, and the parts of each row."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -95,12 +94,13 @@ class Effects(Records[Effect]):
         Otherwise columns with many levels, such as users, would leave no place for the others.
         """
         levels = sorted(self.levels, key=lambda level: -abs(level.effect))
-        share = max(1, top // max(1, len({level.column for level in levels})))
-        place, taken = Counter[str](), list[tuple[bool, int]]()
-        for number, level in enumerate(levels):
-            taken.append((place[level.column] >= share, number))
-            place[level.column] += 1
-        return [levels[number] for number in sorted(number for _, number in sorted(taken)[:top])]
+        columns = {level.column for level in levels}
+        rest = dict.fromkeys(columns, max(1, top // max(1, len(columns))))
+        kept = []
+        for level in levels:
+            rest[level.column] -= 1
+            kept += [level] * (rest[level.column] >= 0)
+        return kept[:top]
 
     def __str__(self) -> str:
         lines = [

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from heapq import heappush, heappushpop
 from math import isclose, nan
 from typing import Any, NamedTuple
 
@@ -160,28 +159,24 @@ class Interactions:
         norms = np.linalg.norm(A, axis=1)
         order = np.argsort(-norms, kind="stable")
         A, norms = A[order], norms[order]
-        heap: list[tuple[float, int, int]] = []
+        pieces, bound = [np.empty((0, 3))], 0.0  # sizes, with the features they belong to
         for p in range(len(order)):
-            bound = heap[0][0] if len(heap) == count else 0.0
-            last = p if squares else p + 1
+            # |M_ij| ≤ ‖a_i‖‖a_j‖: nothing from `stop` on can be stronger.
             stop = int(np.searchsorted(-2 * norms[p] * norms, -bound, side="left"))
-            if stop <= last:  # |M_ij| ≤ ‖a_i‖‖a_j‖: nothing further down can be stronger
-                if bound > 0 or norms[p] == 0:
-                    break
-                continue
-            values = 2 * (A[last:stop] * signs) @ A[p]
-            together = self._together(order[p], order[last:stop])
-            if squares:
-                values[0] *= self.has_diagonal[order[p]] / 2
-                together[0] = False
-            values[together] = 0.0
-            best = np.argsort(-np.abs(values), kind="stable")[:count]
-            for q in best:
-                item = (abs(float(values[q])), int(order[p]), int(order[last + q]))
-                least = max(ROUNDING * norms[last + q], NOTHING * norms[0])
-                if item[0] > least * norms[p]:
-                    (heappush if len(heap) < count else heappushpop)(heap, item)
-        return [self._interaction(*sorted((i, j))) for _, i, j in sorted(heap, reverse=True)]
+            if stop <= p or norms[p] == 0:
+                break
+            values = 2 * (A[p:stop] * signs) @ A[p]
+            values[0] *= self.has_diagonal[order[p]] * squares / 2
+            values[1:][self._together(order[p], order[p + 1 : stop])] = 0.0
+            least = np.maximum(ROUNDING * norms[p:stop], NOTHING * norms[0]) * norms[p]
+            new = np.flatnonzero(np.abs(values) > np.maximum(least, bound))
+            ends = np.full(len(new), order[p]), order[p + new]
+            pieces.append(np.stack([np.abs(values[new]), *ends], axis=1))
+            if sum(map(len, pieces)) >= (2 if bound else 1) * count:
+                pieces = [_largest(pieces, count)]
+                bound = float(pieces[0][-1, 0])
+        pairs = _largest(pieces, count)[:, 1:].astype(int).tolist()
+        return [self._interaction(*sorted(pair)) for pair in pairs]
 
     def _together(self, i: int, others: Any) -> Any:
         """Tell which features belong to the field of feature i, so that their products are zero."""
@@ -232,3 +227,9 @@ def report_of_products(
 def _times(i: int, j: int) -> int:
     """Return how often the entry of a pair is in xᵀMx."""
     return 1 if i == j else 2
+
+
+def _largest(pieces: Sequence[np.ndarray], count: int) -> np.ndarray:
+    """Return the rows with the largest first numbers, in order."""
+    rows = np.concatenate(pieces)
+    return rows[np.argsort(-rows[:, 0], kind="stable")[:count]]

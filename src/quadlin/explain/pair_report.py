@@ -1,11 +1,10 @@
 """The report of a search for pairs: the pairs with their tests, and the path to them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import f as fisher
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import constant_deviance, log_odds
@@ -23,7 +22,6 @@ VARIANCE, DEVIANCE = "R²", "D²"
 SHOWN = 20  # pairs of a printed table
 SHOWN_EXCHANGES = 3
 NOTHING = 1e-200  # variance of a coefficient that the rows do not determine
-UNSEEN = 1e-9  # of the largest variance: products that others of the block explain
 
 
 class Pair(NamedTuple):
@@ -60,23 +58,6 @@ class PathStep(NamedTuple):
     r2: float  # on the rows of the search
 
 
-class PairBlock(NamedTuple):
-    """The products of two columns that entered in one step, tested as a whole."""
-
-    first: str  # the column, or the feature
-    second: str
-    n_products: int
-    F: float  # Wald: how much larger than by chance, for noise that is equal in all rows
-    p: float
-    order: int  # of entry, from 1
-
-    def __str__(self) -> str:
-        words = f"{self.first} × {self.second}, {self.n_products} products together"
-        p = p_value(self.p)
-        p = p if p.startswith("<") else f"= {p}"
-        return printable(f"{self.order:>3} {words}: F = {self.F:.1f}, p {p}")
-
-
 @dataclass(frozen=True, repr=False)
 class PairReport(Records[Pair]):
     """The pairs that :func:`quadlin.find_pairs` has found; printing it shows a table.
@@ -108,10 +89,6 @@ class PairReport(Records[Pair]):
         With `stability`: the share of resamples of the rows in which each pair was chosen again.
     n_rows_fitted : int or None
         For a stream: the rows behind coefficients and tests, while `n_rows` were searched.
-    blocks : list of PairBlock
-        Products of whole text columns that entered together: `first`, `second`, `n_products`, `F`,
-        `p`, `order`. F is a Wald test of all their coefficients that assumes equal noise in all
-        rows.
     rank : int
         Of the low-rank part of the model beside the pairs, which has products of all features.
     """
@@ -129,7 +106,6 @@ class PairReport(Records[Pair]):
     validated: list[float] | None = None
     stability: list[float] | None = None
     n_rows_fitted: int | None = None
-    blocks: list[PairBlock] = field(default_factory=list)
     rank: int = 0
 
     @property
@@ -179,7 +155,7 @@ class PairReport(Records[Pair]):
         lines = text_table(head, rows)
         if len(self.pairs) > SHOWN:
             lines.append(f"    and {len(self.pairs) - SHOWN} more")
-        return [*lines, *map(str, self.blocks)]
+        return lines
 
     def _notes(self) -> list[str]:
         def compared(values: Sequence[float]) -> str:
@@ -206,9 +182,7 @@ class PairReport(Records[Pair]):
                 f"{len(self.exchangeable) - SHOWN_EXCHANGES} more pairs could be replaced."
             )
         if self.at_limit:
-            steps = len(self.path) - 1
-            limit = "one pair" if steps == 1 else f"{steps} pairs"
-            notes.append(f"The search ended at its limit of {limit}.")
+            notes.append(f"The search ended at its limit, in step {len(self.path) - 1}.")
         if self.rank and self.pairs:
             notes.append(
                 f"Beside them, the model has products of all features, of rank {self.rank}: "
@@ -229,10 +203,7 @@ class PairTests(NamedTuple):
     j: np.ndarray  # (m,), the second
     coef: np.ndarray  # (m,)
     errors: RobustErrors
-    inverse: np.ndarray  # (m, m), the block of the inverse Gram matrix
     entry: np.ndarray  # (m,), the step in which each entered
-    noise: float  # σ², known from `left` rows
-    left: float
     from_means: tuple[np.ndarray, RobustErrors] | None = None  # in the convention of models
 
     def pairs(self, names: Sequence[str], units: Units, power: float) -> list[Pair]:
@@ -254,26 +225,6 @@ class PairTests(NamedTuple):
             Pair._make((names[i], names[j], *values, int(order))) for i, j, values, order in places
         ]
 
-    def blocks(self, names: Sequence[str]) -> list[PairBlock]:
-        r"""Test each step that took several products, such as those of two text columns, at once.
-
-        F = βᵀ V⁻¹ β / (q σ²) of its q coefficients, V the block of the inverse Gram matrix.
-        """
-        blocks = []
-        for order in np.unique(self.entry):
-            at = np.flatnonzero(self.entry == order)
-            if len(at) < 2 or not self.noise > 0:
-                continue
-            values, V = np.linalg.eigh(self.inverse[np.ix_(at, at)])
-            seen = values > UNSEEN * values.max()
-            q = int(seen.sum())
-            square = float(np.sum((V[:, seen].T @ self.coef[at]) ** 2 / values[seen]))
-            F = square / (q * self.noise)
-            first, second = (_column([names[k] for k in ends[at]]) for ends in (self.i, self.j))
-            p = float(fisher.sf(F, q, max(self.left, 1.0)))
-            blocks.append(PairBlock(first, second, len(at), F, p, int(order)))
-        return blocks
-
 
 def report_of(
     names: Sequence[str],
@@ -293,8 +244,7 @@ def report_of(
         for m, choice in enumerate(fit.path)
     ]
     shown, of = tested or (search, fit)
-    rest = of.solution.inverse, fit.entry, of.noise, of.left, shown.from_means(of)
-    tests = PairTests(of.i, of.j, of.solution.coef, of.errors, *rest)
+    tests = PairTests(of.i, of.j, of.solution.coef, of.errors, fit.entry, shown.from_means(of))
     return PairReport(
         tests.pairs(names, shown.units, shown.power),
         _exchanges(names, fit.exchangeable),
@@ -305,7 +255,6 @@ def report_of(
         search.criterion.candidates,
         fit.at_limit,
         None if tested is None else "half",
-        blocks=tests.blocks(names),
     )
 
 
@@ -329,7 +278,7 @@ def report_of_fit(names: Sequence[str], fit: TableFit) -> PairReport | None:
     if last is None:
         return report
     pairs = [p._replace(share=p.share * fit.factor) for p in last.pairs]
-    return replace(report, pairs=pairs, blocks=last.blocks)
+    return replace(report, pairs=pairs)
 
 
 def _report_of_outcome(names: Sequence[str], outcome: PairOutcome) -> PairReport | None:
@@ -366,8 +315,7 @@ def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairRep
     if notes.deviance:
         share = float(state.target.mean[0])
         power = state.target.weight * constant_deviance(share, log_odds(share))
-    rest = (solved.inverse, to_numpy(running.order), solved.noise, solved.left)
-    tests = PairTests(columns.i, columns.j, coef, errors, *rest)
+    tests = PairTests(columns.i, columns.j, coef, errors, to_numpy(running.order))
     return PairReport(
         tests.pairs(names, units, power),
         _exchanges(names, notes.exchangeable),
@@ -378,7 +326,6 @@ def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairRep
         None,
         measure,
         n_rows_fitted=n_rows,
-        blocks=tests.blocks(names),
     )
 
 
@@ -387,12 +334,3 @@ def _exchanges(names: Sequence[str], exchangeable: Sequence[Any]) -> list[Exchan
         Exchange((names[i], names[j]), (names[k], names[l]), cost)
         for (i, j), (k, l), cost in exchangeable
     ]
-
-
-def _column(names: Sequence[str]) -> str:
-    """Return the name of a feature, or of the column that several levels belong to."""
-    different = list(dict.fromkeys(names))
-    if len(different) == 1:
-        return different[0]
-    columns = {name.partition("=")[0] for name in different}
-    return columns.pop() if len(columns) == 1 else f"{different[0]}…{different[-1]}"

@@ -28,18 +28,15 @@ from quadlin.solve.pairs.search import PairFit, PairSearch, sparse_search
 CACHE = 2e9  # bytes of encoded rows that are kept in memory
 
 
-def first_half(n_rows: int) -> np.ndarray:
-    """Return which rows are searched, by a hash of their numbers; the others are for tests.
+def folds(n_rows: int, count: int) -> np.ndarray:
+    """Return the fold of each row, by a hash of its number; all are of about the same size.
 
     Examples
     --------
-    >>> first_half(8).astype(int), int(first_half(1001).sum())
-    (array([0, 1, 1, 0, 1, 1, 0, 0]), 500)
+    >>> folds(8, 2), np.bincount(folds(1001, 2))
+    (array([0, 0, 1, 0, 1, 0, 1, 1]), array([501, 500]))
     """
-    mixed = row_hash(np.arange(n_rows))
-    chosen = np.zeros(n_rows, bool)
-    chosen[np.argsort(mixed, kind="stable")[: n_rows // 2]] = True
-    return chosen
+    return np.argsort(np.argsort(row_hash(np.arange(n_rows)), kind="stable")) % count
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class PairSetting:
         self, rows: Rows, surveyed: Survey, cv: int, steps: int, most: int | None
     ) -> list[float]:
         """Return R² of rows left out, with 0, 1, … `steps` of the pairs found on the others."""
-        part = np.argsort(np.argsort(row_hash(np.arange(surveyed.tally.rows)), kind="stable")) % cv
+        part = folds(surveyed.tally.rows, cv)
         loss = np.zeros(steps + 1)
         for left_out in range(cv):
             train = rows.reweighted((part != left_out).astype(float))
@@ -274,7 +271,7 @@ def find_pairs(
             shares = setting.stability(rows, surveyed, int(stability), fit, most)
             report = replace(report, stability=shares)
         return report
-    first = first_half(surveyed.tally.rows).astype(float)
+    first = folds(surveyed.tally.rows, 2).astype(float)
     half, other = rows.reweighted(first), rows.reweighted(1 - first)
     surveyed = half.reduce(survey)
     search = setting.search(half, surveyed, "the half of X that is searched")

@@ -26,7 +26,6 @@ from quadlin.explain.tables import (
     rank_of,
     text_table,
 )
-from quadlin.solve.choose.rank_search import leaves_mean
 from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.fits.uncertainty import NORMAL, standard_errors_of, two_sided
 from quadlin.solve.lowrank.types import Status
@@ -41,10 +40,6 @@ LEVELS_ARE = (
 )
 ERRORS_OF_PAIRS = (
     "Standard errors of {} pairs are robust ones (HC3), see pairs_; for those of all other terms:"
-)
-NO_LINES_ARE = (
-    "The chosen penalty shrinks all linear terms to zero, because left-out rows are predicted no "
-    "better with them. The standard errors show how large the terms might still be."
 )
 FOUND_PAIRS_ARE = (
     "Some pairs were selected because they fit these rows, so their p-values are too small: see "
@@ -156,16 +151,12 @@ class Term(NamedTuple):
         return self.kind == "linear" and self.estimate == 0 and not self.std_error > 0
 
 
-class Tests(NamedTuple):
+@dataclass(frozen=True)
+class Tests:
     """Tests and intervals by Student's distribution."""
 
     left: float  # degrees of freedom
-    reach: float  # of intervals, in standard errors
-
-    @classmethod
-    def of(cls, left: float, level: float) -> "Tests":
-        """Return the tests with this many degrees of freedom, and intervals of this level."""
-        return cls(left, standard_errors_of(level, left))
+    level: float  # of intervals
 
     def term(
         self, kind: str, first: str, second: str, estimate: float, error: float, strength: float
@@ -177,7 +168,7 @@ class Tests(NamedTuple):
                 error = nan  # nothing was estimated
             tested = (error, nan, nan, nan, nan)
         else:
-            t, reach = estimate / error, self.reach * error
+            t, reach = estimate / error, standard_errors_of(self.level, self.left) * error
             tested = (error, t, two_sided(t, self.left), estimate - reach, estimate + reach)
         return Term(name, kind, first, second, estimate, *tested, strength)
 
@@ -270,7 +261,7 @@ def summary_of(
     law, names = model.fitted_.law, model.interactions_.names
     running = model.fitted_.state.running  # pairs that were found have tests without `law`, too
     left = law.left if law else running.solved.left if running else model.n_samples_seen_
-    tests = Tests.of(max(float(left), 1.0), level)
+    tests = Tests(max(float(left), 1.0), level)
     b_std = nan if law is None else float(model.intercept_std_)
     w_std = np.full(len(names), np.nan) if law is None else to_numpy(model.coef_std_)
     terms = []
@@ -354,9 +345,7 @@ def _notes_on_errors(model: Any, terms: list[Term]) -> list[str]:
         whose = ERRORS_OF_PAIRS.format(kind) if tested else "Standard errors, t, p and intervals:"
         return [" ".join([whose, advice])]
     notes: list[str] = []
-    if leaves_mean(model.alpha_, model.moments_.weight) and model.fitted_.options.fit_linear:
-        notes.append(NO_LINES_ARE)
-    elif any(model.alpha_):
+    if any(model.alpha_):
         notes.append(
             "Estimates are shrunk towards zero by the penalty, and the standard errors allow for "
             "that."

@@ -102,25 +102,6 @@ def product_name(first: str, second: str) -> str:
     return f"{first}²" if first == second else f"{first} × {second}"
 
 
-def rank_words(rank: int, features: int, pairs: int, penalised: bool) -> str:
-    """Return a rank, and what it means: a line, all products, or something between.
-
-    Examples
-    --------
-    >>> rank_words(0, 5, 0, False), rank_words(2, 5, 1, True)
-    ('0, a linear model', '2, beside 1 pair of features')
-    >>> rank_words(22, 22, 0, True)
-    '22, all products of the 22 features, shrunk by the penalty'
-    """
-    words = f"{rank}"
-    if not rank and not pairs:
-        words += ", a linear model"
-    if rank == features > 1:
-        words += f", all products of the {features} features"
-        words += ", shrunk by the penalty" if penalised else ""
-    return words + (f", beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")
-
-
 def eigenvalues_name(rank: int, features: int) -> str:
     """Return what to call the eigenvalues of a model, whose rank may be low or full."""
     return "eigenvalues" if rank == features > 1 else "eigenvalues of the low-rank part"
@@ -139,9 +120,16 @@ def pairs_are_named(model: Any) -> bool:
 
 
 def rank_of(model: Any) -> str:
-    """Return the rank of a fitted estimator, in words."""
-    pairs, features = len(found_pairs(model)), len(model.interactions_.names)
-    return rank_words(int(model.rank_), features, pairs, bool(model.alpha_[1]))
+    """Return the rank of a fitted estimator, and what it means."""
+    features, pairs = len(model.interactions_.names), len(found_pairs(model))
+    rank = int(model.rank_)
+    words = f"{rank}"
+    if not rank and not pairs:
+        words += ", a linear model"
+    if rank == features > 1:
+        words += f", all products of the {features} features"
+        words += ", shrunk by the penalty" if model.alpha_[1] else ""
+    return words + (f", beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")
 
 
 def left_side(model: Any, target: str | None = None) -> str:
