@@ -111,12 +111,15 @@ def disk():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that writing raises an error instead
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        outcome = "saved, although the disk is full"
         try:
             quadlin.save(model, path)
-            print("saved, although the disk is full")
         except OSError as error:
-            print(f"{type(error).__name__}: {error}")
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            outcome = f"{type(error).__name__}: {error}"
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, limits
+        )  # the limit holds for prints to a file, too
+        print(outcome)
         left = [p.name for p in Path(folder).iterdir() if p != path]
         print(f"the older file is whole: {path.read_bytes() == before}, other files left: {left}")
 
@@ -146,7 +149,7 @@ def workers():
 
 
 async def _start_nanny(nanny, address):
-    return await nanny(address, nthreads=1, memory_limit="64MiB", death_timeout=10)
+    return await nanny(address, nthreads=1, memory_limit="64MiB", death_timeout=60)
 
 
 if __name__ == "__main__":
