@@ -135,6 +135,7 @@ class Pending(Additive):
     rise: float = 0.0
     rise_squares: float = 0.0
     flat: Flatness = NOT_ASKED  # in a walk of log-odds
+    beside: Array | float = 0.0  # (d, 1, 1), Zᵀ(r∘Zq) for a probe q
 
 
 def rise_of(chunk: Chunk, model: Model, before: Model, units: Units, loss: str = "squared") -> Rise:
@@ -166,15 +167,24 @@ def gather(
     state: FitState,
     loss: str = "squared",
     Q: Array | None = None,
+    probe: Array | None = None,
 ) -> Pending:
     """Add the sums and moments of some rows to the pending ones; Q is that of `residual_sums`.
 
-    The residuals are those of the model from which the next step is taken.
+    A `probe` (d, 1) is multiplied beside U. The residuals are those of the model from which the
+    next step is taken.
     """
     units, model, before = state.units, state.stepping, state.before
     rows = Rows.of(MemorySource(chunk.X, chunk.y, chunk.weight))
-    sums = rows.reduce(residual_sums, *watchful(model, units), Q, True, loss)
+    watched, seen = watchful(model, units)
+    if probe is not None:
+        Q = namespace(probe).concat([watched.U, probe], axis=1)
+    sums = rows.reduce(residual_sums, watched, seen, Q, True, loss)
     new = Pending(chunk.X.shape[0], sums, *moments_of(rows))
+    if probe is not None:
+        k = model.s.shape[0]
+        own = replace(sums, action=sums.action[:, :, :k])
+        new = replace(new, sums=own, beside=sums.action[:, :, k:])
     if state.walker is not None and loss != "squared":
         new = replace(new, flat=rows.reduce(flatness_of, model, units, loss))
     if before is not None:

@@ -86,6 +86,7 @@ class StreamState:
     since: float = 0.0
     verdict: StreamVerdict | None = None
     proven: bool = False
+    probe: Array | None = None
     pairs: PairRequest | None = None
     pair_pending: PairPending | None = None
     sample: SampledRows | None = None
@@ -257,7 +258,7 @@ def require(good: Any, what: str) -> None:
 # What a stream and its state both have, under the same names.
 SHARED = (
     *("options", "batch_size", "goal", "first_limit", "seed", "pending", "automatic", "strict"),
-    *("start", "since", "verdict", "proven", "pairs", "pair_pending"),
+    *("start", "since", "verdict", "proven", "probe", "pairs", "pair_pending"),
 )
 
 

@@ -167,7 +167,7 @@ class Stream(Beginning):
         assert self.state is not None
         loss = self.options.loss if self.start is None else "squared"
         Q = None if self.start is None else self.start.Q
-        pending = gather(self.pending, chunk, self.state, loss, Q)
+        pending = gather(self.pending, chunk, self.state, loss, Q, self.probe)
         self.make_units.refuse_overflow(pending.features, pending.target)
         if not np.isfinite(pending.sums.loss + pending.rise_squares):
             raise ValueError(
@@ -248,4 +248,5 @@ class Stream(Beginning):
 
     def _step(self, pending: Pending) -> FitState:
         assert self.state is not None
-        return batch_step(self.state, pending, self.options, self.make_units, self.since)
+        learned = batch_step(self.state, pending, self.options, self.make_units, self.since)
+        return learned if self.probe is None else self._completed(self.state, learned, pending)

@@ -30,6 +30,7 @@ from quadlin.solve.lowrank import moment_sequence as mes
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.gauss_newton import usual_curvature
 from quadlin.solve.lowrank.levels import settled
+from quadlin.solve.lowrank.tangent import orthonormalised
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
 from quadlin.stream.batch import WALK_ROWS, Pending, undone, watchful
@@ -265,6 +266,7 @@ class Beginning:
     pending: Pending | None = field(default=None, init=False)  # sums of a later batch
     verdict: StreamVerdict | None = field(default=None, init=False)  # of new rows on the model
     proven: bool = field(default=False, init=False)  # whether a step was found to do no harm
+    probe: Array | None = field(default=None, init=False)  # (d, 1): what M may lack
 
     def _with_sums_of(self, chunk: Chunk) -> Pending:
         raise NotImplementedError
@@ -353,11 +355,44 @@ class Beginning:
     def _walk(self) -> None:
         """Continue with steps of constant length, whose models are averaged."""
         assert self.state is not None
+        d = self.state.units.scale.shape[0]
         if self.options.loss != "squared":
             self.state = as_log_odds(self.state, self.options, self.make_units)
+        elif 0 < self.options.rank < d:
+            random = np.random.default_rng(self.seed).standard_normal((d, 1))
+            self.probe = orthonormal(self.state.units.array(random))
         self.state = replace(self.state, walker=self.state.model, before=None)
         self.start, self.since = None, self.state.features.weight
         self.goal = WALK_ROWS * self._dof
+
+    def _completed(self, state: FitState, learned: FitState, pending: Pending) -> FitState:
+        """Return what was learned, with a component that M lacks instead of its weakest one.
+
+        Each batch is a step of the power iteration on what the model leaves of M. If more is left
+        than the weakest component, the walk has the wrong one, perhaps of the wrong sign, or
+        features depend on each other and it is slow. The mean of the models then begins anew, and
+        counts as converged once it has as many rows as there were before.
+        """
+        assert self.probe is not None
+        assert learned.walker is not None
+        xp, walker, q = namespace(self.probe), learned.walker, self.probe
+        sums, units = replace(pending.sums, action=pending.beside), watchful(walker, state.units)[1]
+        left = -mes.unbiased(sums, q, units)[0]
+        s = xp.sum(q * left, axis=0)  # of qqᵀ; q does not depend on these rows
+        self.probe = orthonormal(left)
+        if 2 * self.since > learned.features.weight:
+            return replace(learned, status=Status.searching)
+        weakest, sd = xp.abs(walker.s[-1:]), (sums.loss / sums.weight) ** 0.5
+        excess = xp.abs(s) - weakest
+        if float(excess[0]) <= 0 or not above_noise(excess, sd, q.shape[0], pending.rows):
+            return replace(learned, status=Status.converged)
+        self.since = learned.features.weight
+        # The size grows by itself: that of s is too large where features depend on each other.
+        U = xp.concat([walker.U[:, :-1], q], axis=1)
+        s = xp.concat([walker.s[:-1], xp.sign(s) * weakest])
+        moved = orthonormalised(replace(walker, U=U, s=s))
+        moved = tied(moved, learned.units, *_parts(self.options))
+        return replace(learned, walker=moved, before=walker, status=Status.searching)
 
     def _walk_on(self) -> None:
         """Continue with a walk of log-odds, from the optimum of a first batch or the last step.
