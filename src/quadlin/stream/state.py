@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.arrays import to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.core.losses import SOLVED
 from quadlin.core.moments import Tally
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.composer import PairRequest
@@ -17,7 +16,6 @@ from quadlin.solve.fields.contexts import Posterior
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.observations import row_hash
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options
-from quadlin.solve.pairs.joint import RunningPairs
 from quadlin.stream.batch import Pending
 from quadlin.stream.field_stream import FieldStream
 from quadlin.stream.pair_batches import PairPending
@@ -97,156 +95,32 @@ class StreamState:
 
 
 def check_state(state: StreamState, d: int, fields: Sequence[np.ndarray]) -> None:
-    """Refuse a state that no stream can have."""
-    fitted, waiting, pending = state.state, state.waiting, state.pending
-    states = [each for each in (fitted, state.current) if each is not None]
-    require(bool(states), "a state without a model")
-    of_fields = state.most_rows is not None
-    rows_wait = waiting is not None
-    require(rows_wait or fitted is not None, "the rows of the incomplete batch")
-    require(of_fields or not rows_wait or fitted is None, "the rows of the incomplete batch")
-    _check_posterior(state, fields)
+    """Refuse what no computation would: counts without an end, and places outside of arrays.
+
+    Whatever else contradicts itself raises an error where it is used, or is a wrong model.
+    """
+    fitted, waiting, pending = state.state, state.waiting, state.pair_pending or state.pending
+    require(
+        fitted is not None or (waiting is not None and state.current), "a state without a model"
+    )
     require(pending is None or fitted is not None, "the sums of the incomplete batch")
-    _check_pairs(state, states, d)
-    _check_start(state)
-    require(0 <= state.seed < 2**31, "the seed")
-    require(
-        min(state.batch_size, state.goal, state.first_limit, state.rows) >= 1, "a count of rows"
-    )
-    require(min(state.weight, state.squared_weight) >= 0, "a weight of rows")
-    require(max(state.weight, state.squared_weight) < LARGEST_WEIGHT, "a weight of rows")
-    gathered = 0
-    if waiting is not None:
-        X = waiting.X.data if isinstance(waiting.X, SparseRows) else waiting.X
-        floats = all(a.dtype.kind == "f" for a in (X, waiting.y, waiting.weight))
-        require(floats, "the type of the rows of the incomplete batch")
-        gathered = len(waiting.y)
-    elif (sums := state.pair_pending or pending) is not None:
-        gathered = sums.rows
-    least = 0 if waiting is None and pending is None and state.pair_pending is None else 1
-    require(least <= gathered < state.goal, "the number of rows of the incomplete batch")
-    _check_sample(state.sample)
-    require(not len(state.make_units.fields), "the fields of a state")
-    for options in (state.options, state.chosen or state.options):
-        _check_choices(options, state.make_units, d)
-    if state.verdict is not None:
-        require(min(state.verdict.model, state.verdict.constant) >= 0, "the verdict of new rows")
-    for each in states:
-        options = state.options if each is fitted or state.chosen is None else state.chosen
-        rank = each.model.s.shape[0]
-        # With pairs, the rank of M is that of the regression.
-        same = options.rank == rank or each.running is not None or of_fields
-        require(same and rank <= d, "the rank")
-        _check_fit(each)
-
-
-def _check_sample(sample: SampledRows | None) -> None:
-    """Refuse a sample that no stream can have."""
-    if sample is not None:
-        n, arrays = sample.numbers, (sample.X, sample.y, sample.weight)
-        positions = n.dtype.kind == "i" and bool(np.all(np.diff(n, prepend=-1) > 0))
-        require(positions and n[-1] < sample.seen, "the positions of the sampled rows")
-        require(1 <= len(n) <= sample.most, "the number of sampled rows")
-        floats = all(a.dtype.kind == "f" and bool(np.isfinite(a).all()) for a in arrays)
-        require(floats and float(sample.weight.min()) >= 0, "the sampled rows")
-
-
-def _check_posterior(state: StreamState, fields: Sequence[np.ndarray]) -> None:
-    """Refuse a posterior of fields that no stream can have."""
-    posterior, most, waiting = state.posterior, state.most_rows, state.waiting
-    if most is None:
-        require(posterior is None and not state.counted, "the posterior of a machine")
-        return
-    require(posterior is not None and most >= 1 and len(fields) > 1, "the posterior of a machine")
-    assert posterior is not None
-    require(state.rank == len(posterior.learned.signs), "the rank of a machine")
-    require(state.pending is None and state.pair_pending is None, "the sums of a machine")
-    rows = 0 if waiting is None else len(waiting.y)
-    good = state.counted == 0 if state.state is not None else 1 <= state.counted <= rows
-    require(good, "the rows of a machine")
-    wrong = posterior.problem(fields)
-    require(wrong is None, str(wrong))
-
-
-def _check_pairs(state: StreamState, states: Sequence[FitState], d: int) -> None:
-    """Refuse pairs that no stream can have."""
-    asked, sums = state.pairs, state.pair_pending
-    if asked is not None:
-        require(asked.most is None or asked.most >= 0, "the number of pairs")
-        require(all(0 <= i <= j < d for i, j in asked.given or ()), "the pairs")
-    goes_on = state.state is not None and state.state.running is not None
-    require(sums is None or (goes_on and state.pending is None), "the sums of the pairs")
-    for running in (each.running for each in states if each.running is not None):
-        i, j, order = running.i, running.j, running.order
-        require(all(a.dtype.kind == "i" for a in (i, j, order)), "the pairs")
-        require(bool((i >= 0).all() and (i <= j).all() and (j < d).all()), "the pairs")
-        size = 2 + d + d * running.U.shape[1] + len(i)
-        require(running.gram.shape[0] == size and bool(order.min(initial=1) > 0), "the pairs")
-        require(min(running.alpha) >= 0 and running.weight > 0, "the penalty of the pairs")
-        require(_is_gram(running.gram) and _is_solvable(running), "the sums of the pairs")
-    require(sums is None or _is_gram(sums.gram), "the sums of the pairs")
-
-
-def _is_gram(gram: Array) -> bool:
-    """Tell whether a matrix can be a Gram matrix: g_ij² ≤ g_ii g_jj."""
-    size = np.sqrt(np.maximum(np.diag(gram), 0.0))
-    return bool(np.all(np.abs(gram) <= (1 + 1e-6) * np.outer(size, size)))
-
-
-def _is_solvable(running: RunningPairs) -> bool:
-    """Tell whether a regression with pairs has a finite solution."""
-    try:
-        solved = running.solved
-    except (ArithmeticError, ValueError):
-        return False
-    return bool(np.isfinite(solved.beta).all() and np.isfinite(solved.inverse).all())
-
-
-def _check_start(state: StreamState) -> None:
-    """Refuse a start that no stream can have."""
-    start, fitted = state.start, state.state
-    require(start is None or (state.strict and fitted is not None), "the start of the stream")
-    require(
-        start is None or min(start.rows, start.weight, start.batches) >= 0,
-        "the start of the stream",
-    )
-    weight = 0.0 if fitted is None else fitted.features.weight
-    require(0 <= state.since <= weight, "the weight of the rows before the mean")
-    if start is not None:
-        power = start.stage is Stage.power
-        require((start.Q is not None) == power, "the block of the start")
-        if state.pending is not None and power:
-            same = state.pending.sums.action.shape[2] == start.Q.shape[1]  # type: ignore[union-attr]
-            require(same, "the sums of the incomplete batch")
-        counting = start.stage is Stage.moments
-        require((start.rows > 0) == counting, "the number of rows of the start")
-        require(state.pending is None or not counting, "the sums of the incomplete batch")
-
-
-def _check_choices(options: Options, maker: UnitsMaker, d: int) -> None:
-    rarity = maker.rarity
-    require(options.loss in SOLVED, "the loss")
-    require(options.solver in ("auto", "moments", "paper"), "the solver")
-    require(options.max_iter >= 1 and 0 <= options.tol < 1, "the limits")
-    require(min(options.alpha) >= 0, "the penalty")
-    require(maker.squares in ("auto", True, False), "the choice of squares")
-    require(rarity is None or 0 <= rarity <= 1, "the penalties of rare columns")
-
-
-def _check_fit(state: FitState) -> None:
-    require(len(state.history) > 0, "an empty history")
-    units = state.units
-    require(units.target.scale > 0 and bool((units.scale >= 0).all()), "the scale")
-    require(bool((units.penalty_scale > 0).all()), "the scale of the penalty")
-    for moments in (state.features, state.target):
-        require(0 < moments.weight < LARGEST_WEIGHT, "the weight of the moments")
-        if moments.low is not None and moments.high is not None:
-            require(bool((moments.low <= moments.high).all()), "the range")
-        require(bool((moments.var >= 0).all()), "the variance")
-    if state.parts is not None:
-        terms, d = state.parts.terms, len(units.scale)
-        places = bool((terms.i >= 0).all() and (terms.i <= terms.j).all() and (terms.j < d).all())
-        require(places and all(a.dtype.kind == "i" for a in (terms.i, terms.j)), "the pairs")
+    gathered = pending.rows if waiting is None and pending is not None else 0
+    gathered = len(waiting.y) if waiting is not None else gathered
+    require(0 <= gathered < state.goal, "the number of rows of the incomplete batch")
+    counts = (state.batch_size, state.first_limit, state.rows)
+    require(min(counts) >= 1 and 0 <= state.seed < 2**31, "a count of rows")
+    weights = (state.weight, state.squared_weight)
+    require(min(weights) >= 0 and max(weights) < LARGEST_WEIGHT, "a weight of rows")
+    start = state.start
+    require(start is None or fitted is not None, "the start of the stream")
+    require(start is None or (start.Q is not None) == (start.stage is Stage.power), "the start")
+    for each in (fitted, state.current):
+        require(each is None or len(each.history) > 0, "an empty history")
+        require(each is None or each.model.s.shape[0] <= d, "the rank")
+    require((state.posterior is None) == (state.most_rows is None), "the posterior of a machine")
+    if state.posterior is not None:
+        wrong = state.posterior.problem(fields)
+        require(wrong is None and state.rank == len(state.posterior.learned.signs), str(wrong))
 
 
 def require(good: Any, what: str) -> None:
