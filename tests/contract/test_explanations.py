@@ -288,6 +288,18 @@ def test_the_summary_is_that_of_least_squares():
     np.testing.assert_allclose(frame["high"], beta + reach, rtol=1e-2, atol=1e-3)
 
 
+def test_slopes_at_the_mean_are_coefficients_of_centred_features():
+    model, table, _, _, left = regression()
+    A = quadratic_columns(table.X - table.X.mean(axis=0))
+    beta, (square,) = np.linalg.lstsq(A, table.y)[:2]
+    errors = np.sqrt(square / left * np.diag(np.linalg.inv(A.T @ A)))
+    frame = model.summary().to_frame().set_index("term")
+    np.testing.assert_allclose(frame.loc[TERMS[1:4], "slope"], beta[1:4], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(frame.loc[TERMS[1:4], "slope_std"], errors[1:4], rtol=1e-3)
+    frame = fitted("rank 2").summary().to_frame().set_index("term")
+    assert frame["slope"].notna().to_numpy().tolist() == [t in COLUMNS[:3] for t in frame.index]
+
+
 def test_standard_errors_of_coefficients_are_those_of_least_squares():
     model, table, beta, errors, left = regression()
     assert model.intercept_std_ == pytest.approx(errors[0], rel=1e-3)

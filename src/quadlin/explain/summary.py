@@ -144,6 +144,8 @@ class Term(NamedTuple):
     low: float  # of the interval
     high: float
     strength: float  # change of the prediction per standard deviation, about the mean of the rows
+    slope: float = nan  # per unit of a number, with all other features at their means
+    slope_std: float = nan
 
     @property
     def is_left_out(self) -> bool:
@@ -182,7 +184,8 @@ class ModelSummary(Records[Term]):
     terms : list of Term
         The intercept, the linear terms and the strongest pairs. The `strength` of a term is how
         much it changes the prediction per standard deviation of its feature, with all others at
-        their means, or of both of its features.
+        their means, or of both of its features. The `slope` of a column of numbers is that change
+        per unit of the feature, with its standard error `slope_std`.
     found_pairs : list of Pair
         Those of `pairs_`, with the share of R² of each.
     facts : dict of str to str
@@ -269,12 +272,17 @@ def summary_of(
         terms.append(tests.term("intercept", "", "", float(model.intercept_), b_std, 0.0))
     coef, sd = to_numpy(model.coef_).astype(float), np.sqrt(to_numpy(model.moments_.var))
     parts = model.decomposition()
-    strength = parts.slope * parts.scale * sd  # the slope at the mean: w + 2 M μ
+    slope = parts.slope * parts.scale  # at the mean: w + 2 M μ
+    strength, of_numbers = slope * sd, np.isin(np.arange(len(coef)), parts.single)
+    slope_std = w_std if law is None else to_numpy(law.slope_std())
+    slopes = np.where(of_numbers, (slope, slope_std), nan).T.tolist()
     order = np.arange(len(coef))
     if len(coef) > shown:
         order = np.argsort(-np.abs(strength), kind="stable")
     terms += [
-        tests.term("linear", names[j], "", coef[j], float(w_std[j]), float(strength[j]))
+        tests.term("linear", names[j], "", coef[j], float(w_std[j]), float(strength[j]))._replace(
+            slope=slopes[j][0], slope_std=slopes[j][1]
+        )
         for j in order.tolist()
         if model.fitted_.options.fit_linear
     ]

@@ -106,6 +106,14 @@ class Uncertainty:
         return self._size * namespace(coef).sqrt(coef), self._size * sqrt(intercept)
 
     @unflagged
+    def slope_std(self) -> Array:
+        """Return the standard errors of Dw, the slopes at the means of the features, (d,)."""
+        none = namespace(self.units.mean).zeros_like(self.units.mean)
+        at_means = replace(self.units, mean=none, rest=none)
+        slopes, _ = self.spread.of_coefficients(at_means)
+        return self._size * namespace(slopes).sqrt(slopes)
+
+    @unflagged
     def interaction_std(self, i: int, j: int) -> float:
         """Return the standard error of the entry ij of M_raw = D M D; 0 if it is left out."""
         if i == j and not float(self.units.free[i]):
