@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import to_numpy
+from quadlin.core.arrays import Array, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.moments import Tally
 from quadlin.core.units import UnitsMaker
