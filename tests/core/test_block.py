@@ -151,7 +151,7 @@ def test_a_pass_through_the_block_is_that_of_exact_standardised_rows(
         return response, response[:, -1:]
 
     weights = as_given(s[:, None]) if fixed else None
-    back, p1, p2 = Block(rows, u).through(as_given(Q), respond, weights, squares)
+    back, p1, p2 = Block(rows, u).kernel.through(as_given(Q), respond, weights, squares)
     # (1 + |ν|)² is 4 at the float32 line, 1e4 at that of float64, and far columns lose nothing.
     eps = float(np.finfo(dtype).eps)
     products = np.concatenate([p for p, _ in seen])

@@ -93,7 +93,7 @@ def test_the_compiled_kernel_says_what_the_reference_says(
     fast = sums_of((chunk, units, k), np.random.default_rng(seed))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("QUADLIN_KERNEL", "numpy")
-        assert Block(chunk.X, units).kernel is None
+        assert Block(chunk.X, units).compiled is None
         slow = sums_of((chunk, units, k), np.random.default_rng(seed))
     # float32 rows of means of 1e4 σ are rounded to 1e-3 σ; both kernels get the same rows.
     eps = float(np.finfo(dtype).eps)

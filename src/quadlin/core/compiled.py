@@ -1,6 +1,6 @@
 """The compiled kernel: passes over numpy rows that read them from memory once.
 
-Without it, the reference in `block.py` does the same in numpy.
+Without it, the references in `kernels.py` do the same in numpy.
 """
 
 import ctypes
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from quadlin.core.arrays import Array, remembered
+from quadlin.core.kernels import Kernel, Residuals, runs
 from quadlin.core.library import Pass, address, instruction_level, library, point, scratch, takes
-from quadlin.core.numpy_kernel import pieces
 from quadlin.core.response import Passed, Response
 from quadlin.core.units import Units
 
@@ -20,19 +20,11 @@ def usable(X: Array, units: Units) -> bool:
     return takes(X.dtype) and takes(units.scale.dtype)
 
 
-Respond = Callable[[Array, Array | None, slice], tuple[Array, Array]]
+class CompiledKernel(Kernel):
+    """A kernel that carries out a pass as a whole."""
 
-
-class Kernel:
-    """Products with the standardised rows of one block, in numpy arrays of one dtype."""
-
-    parts: Callable[[], Iterable[slice]]  # runs of rows that stay in the cache
-    rows: Callable[[slice], "Kernel"]  # the kernel of some rows
     # Runs a pass, and returns the sums (d, columns) and those of squares (d, square_columns).
     run: Callable[..., tuple[Array, Array]]
-
-    def __init__(self, X: Array, dtype: np.dtype) -> None:
-        self.X, self.dtype = X, dtype
 
     def products(self, Q: Array, S: Array | None) -> tuple[Array, Array | None]:
         """Return Z Q and (Z∘Z) S, None without S."""
@@ -47,24 +39,13 @@ class Kernel:
         given = {"R": np.ascontiguousarray(R.T, self.dtype)}
         return self.run(Pass(), given, None, None, R.shape[1], square_columns)
 
-    def through(
-        self, Q: Array, respond: Respond, S: Array | None, squares: bool
-    ) -> tuple[Array, Array, Array | None]:
-        """Return Zᵀ A, Zᵀ R and, if `squares`, (Z∘Z)ᵀ R, where A, R = respond(Z Q, (Z∘Z) S)."""
-        total = total_squares = None
-        for part in self.parts():
-            some = self.rows(part)
-            A, R = respond(*some.products(Q, S), part)
-            m = R.shape[1]
-            back, second = some.sums(np.concatenate([R, A], axis=1), m if squares else 0)
-            total = back if total is None else total + back
-            total_squares = second if total_squares is None else total_squares + second
-        assert total is not None
-        return total[:, m:], total[:, :m], total_squares if squares else None
-
-    def passed(self, Q: Array, response: Response, S: Array | None, squares: bool) -> Passed:
-        """Return the sums of the residuals of a response."""
-        assembly, action = response.assembly, response.action
+    def passed(
+        self, Q: Array, residuals: Response | Residuals, S: Array | None, squares: bool
+    ) -> Passed:
+        """Return the sums of residuals; those of a response in one call."""
+        if not isinstance(residuals, Response):
+            return super().passed(Q, residuals, S, squares)
+        response, assembly, action = residuals, residuals.assembly, residuals.action
         m, actions = assembly.constant.shape[0], action.stop - action.start
         total, loss = np.zeros(m), np.zeros(1)
         vectors = {
@@ -85,7 +66,7 @@ class Kernel:
         return np.ascontiguousarray(v, self.dtype)
 
 
-class DenseKernel(Kernel):
+class DenseKernel(CompiledKernel):
     """Dense rows of any strides; each is standardised outright when it is read."""
 
     def __init__(self, X: np.ndarray, units: Units) -> None:
@@ -100,8 +81,7 @@ class DenseKernel(Kernel):
 
     def parts(self) -> Iterable[slice]:
         """Return runs of rows that stay in the cache."""
-        n, d = self.X.shape
-        return pieces(n, d * self.dtype.itemsize) if n else [slice(0, 0)]
+        return runs(self.X, self.dtype)
 
     def rows(self, part: slice) -> Kernel:
         """Return the kernel of some rows."""

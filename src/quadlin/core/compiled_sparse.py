@@ -1,13 +1,15 @@
 """The compiled kernel for sparse rows: products as sums over the entries that are stored."""
 
 import ctypes
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 
 from quadlin.core.arrays import Array, remembered
-from quadlin.core.compiled import Kernel, usable
+from quadlin.core.compiled import CompiledKernel, usable
+from quadlin.core.kernels import far_columns
 from quadlin.core.library import (
     Pass,
     SparseStructure,
@@ -18,36 +20,28 @@ from quadlin.core.library import (
     point,
     scratch,
 )
-from quadlin.core.pieces import Pieces
+from quadlin.core.units import Units
 
+FIRST = 64  # entries of sparse rows: if any differ, these usually do
 UNIT = 16  # bytes of the narrowest vector: rows of several weights or sums are whole ones
 
 
-class SparseKernel(Kernel):
+class SparseKernel(CompiledKernel):
     """CSR rows that are centred inside the products.
 
     .. math:: Z Q = X (D Q) - 1 (\\nu^\\top Q), \\quad
               (Z \\circ Z) S = (X \\circ X) D^2 S - 2 X D\\nu S + 1 (\\nu \\circ \\nu)^\\top S
     """
 
-    def __init__(self, pieces: Pieces) -> None:
-        super().__init__(pieces.X, pieces.dtype)
-        self.pieces = pieces
+    def __init__(self, X: csr_array, units: Units) -> None:
+        super().__init__(X, units.scale.dtype)
+        self.units, self.level = units, _level(X, self.dtype)
 
     @classmethod
-    def of(cls, pieces: Pieces) -> "SparseKernel | None":
+    def of(cls, X: csr_array, units: Units) -> "SparseKernel | None":
         """Return the kernel for some rows; None if some columns are standardised outright."""
-        near = issparse(pieces.X) and pieces.far is None and not pieces.outright
-        takes = near and isinstance(pieces.X, csr_array) and usable(pieces.X, pieces.units)
-        return cls(pieces) if takes else None
-
-    def parts(self) -> Iterable[slice]:
-        """Return all rows: a block of them is not larger than its sums."""
-        return [slice(0, self.X.shape[0])]
-
-    def rows(self, part: slice) -> Kernel:
-        """Return the kernel itself, which is that of all rows."""
-        return self
+        takes = isinstance(X, csr_array) and usable(X, units)
+        return cls(X, units) if takes and not _outright(units) else None
 
     def run(
         self,
@@ -59,12 +53,11 @@ class SparseKernel(Kernel):
         square_columns: int,
     ) -> tuple[Array, Array]:
         """Run a pass, and return the sums (d, columns) and those of squares (d, square_columns)."""
-        X, (n, d), level = self.X, self.X.shape, self.pieces.level
+        X, (n, d), level, units = self.X, self.X.shape, self.level, self.units
         q, s = (0 if weights is None else weights.shape[1] for weights in (Q, S))
         # What cannot be written to stays as it is, such as the columns of a model that predicts.
         make = _weights if any(w is not None and w.flags.writeable for w in (Q, S)) else _remembered
-        pieces = self.pieces
-        weights, square_weights, constant = make(Q, S, pieces.scale, pieces.shift, level)
+        weights, square_weights, constant = make(Q, S, units.scale, units.nu, level)
         back = _lines(d, columns, self.dtype)
         back_squares = _lines(d, square_columns, self.dtype)
         totals = np.zeros(columns)
@@ -82,8 +75,8 @@ class SparseKernel(Kernel):
             "back": back,
             "back_squares": back_squares,
             "totals": totals,
-            "scale": self.vector(pieces.scale),
-            "shift": self.vector(pieces.shift),
+            "scale": self.vector(units.scale),
+            "shift": self.vector(units.nu),
         }
         point(rows, arrays)
         what.n, what.d, what.q, what.s = n, d, q, s
@@ -127,3 +120,32 @@ def _lines(rows: int, columns: int, dtype: np.dtype) -> np.ndarray:
     unit = UNIT // dtype.itemsize
     width = columns if columns == 1 else -(-columns // unit) * unit
     return aligned_zeros((rows, width), dtype)
+
+
+@remembered
+def _outright(units: Units) -> bool:
+    """Tell whether columns are standardised outright.
+
+    They are far from zero, or their squares, in the user's units, may leave the range of numbers.
+    """
+    root, scale = float(np.finfo(units.scale.dtype).max) ** (1 / 3), units.scale
+    small = (scale > 0) & (scale < 1 / root)
+    wild = small | (scale > root) | (np.abs(units.mean) > root)
+    return bool(np.any(far_columns(units) | wild))
+
+
+def _level(X: csr_array, dtype: np.dtype) -> Array:
+    """Return the value of all entries that are stored, as of one-hot rows; None if they differ."""
+    if not X.nnz:
+        return None
+    for entries in (X.data[:FIRST], X.data):  # where they differ, the first ones tell
+        if entries.min() != entries.max():
+            return None
+    level = X.data[:1].astype(dtype)
+    return _ones(level.dtype) if level == 1 else level
+
+
+@cache
+def _ones(dtype: np.dtype) -> np.ndarray:
+    """Return the level of one-hot rows, always the same array: see `remembered`."""
+    return np.ones(1, dtype)

@@ -30,8 +30,7 @@ import triton.language as tl
 
 from quadlin.core.arrays import Array
 from quadlin.core.chunks import Chunk
-from quadlin.core.compiled import Kernel, Respond
-from quadlin.core.response import Passed, Response
+from quadlin.core.kernels import Kernel
 from quadlin.core.sums import (
     Asked,
     Sums,
@@ -304,26 +303,6 @@ class TritonKernel(Kernel):
     def sums(self, R: Array, square_columns: int) -> tuple[Array, Array]:
         """Return Zᵀ R, and (Z∘Z)ᵀ R for the first columns of R."""
         return self._back(R, False), self._back(R[:, :square_columns], True)
-
-    def through(
-        self, Q: Array, respond: Respond, S: Array | None, squares: bool
-    ) -> tuple[Array, Array, Array | None]:
-        """Return Zᵀ A, Zᵀ R and, if `squares`, (Z∘Z)ᵀ R, where A, R = respond(Z Q, (Z∘Z) S)."""
-        A, R = respond(*self.products(Q, S), slice(0, self.X.shape[0]))
-        m = R.shape[1]
-        back, second = self.sums(torch.cat([R, A], dim=1), m if squares else 0)
-        return back[:, m:], back[:, :m], second if squares else None
-
-    def passed(self, Q: Array, response: Response, S: Array | None, squares: bool) -> Passed:
-        """Return the sums of the residuals of a response over the rows."""
-        products, square = self.products(Q, S)
-        r, weighted, ZQ = response(products, square, slice(0, self.X.shape[0]))
-        m = r.shape[1]
-        columns = (weighted[:, :, None] * ZQ[:, None, :]).reshape(r.shape[0], -1)
-        back, p2 = self.sums(torch.cat([weighted, columns], dim=1), m if squares else 0)
-        p0 = weighted.sum(dim=0, dtype=torch.float64)
-        loss = float((weighted * r).sum(dtype=torch.float64))
-        return Passed(back[:, m:], back[:, :m], p2 if squares else None, p0, loss)
 
     def _forward(self, Q: Array, squared: bool) -> Array:
         n = self.X.shape[0]

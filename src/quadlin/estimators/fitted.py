@@ -12,11 +12,11 @@ from scipy.sparse import csr_array, issparse
 from quadlin.core.arrays import Array, is_numpy, moved, namespace, to_numpy, unflagged
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
+from quadlin.core.kernels import with_data
 from quadlin.core.losses import LOSSES, Loss
 from quadlin.core.messages import warn
 from quadlin.core.model import predict
 from quadlin.core.moments import NOT_WHOLE, Moments, Survey, Tally, survey
-from quadlin.core.pieces import with_data
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.fields import field_numbers
