@@ -39,7 +39,7 @@ from quadlin.paper.iterations import ITERATIONS, Batches, Iterate
 from quadlin.paper.problems import TWO_VALUED, Law, Sample, load, matrix
 from quadlin.paper.study import Row
 from quadlin.solve.lowrank.polish import fit_rows
-from quadlin.solve.lowrank.types import Options, Solution
+from quadlin.solve.lowrank.types import Options, Solution, finished
 
 Style = Mapping[str, Any]  # keywords of matplotlib
 Predict = Callable[[Array], Array]  # rows as sampled (n, d) → (n,)
@@ -194,7 +194,7 @@ def _observe_fit(
     options = Options(setting.rank, max_iter=setting.max_iter, tol=0.0, solver=solver)
     rng = np.random.default_rng(setting.seed)
     with np.errstate(all="ignore"):
-        fit_rows(rows, units, options, float(X.shape[0]), rng, None, note)
+        finished(fit_rows(rows, units, options, float(X.shape[0]), rng, None, note)[0])
 
 
 def steps(

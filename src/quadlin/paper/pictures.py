@@ -10,7 +10,6 @@ import numpy as np
 from quadlin.paper.methods import METHODS, Style, name_of
 
 TINY = 1e-60  # what a logarithmic axis shows a zero as, and 1 over it infinity
-MAX_TICKS = 7  # distinct x values that each get a tick of their own
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
 MARKERS, LINES = "os^Dv<>P", ("-", "--", ":", "-.")
 
@@ -74,8 +73,6 @@ class Curves:
         if not numeric:
             short = [fill(w, max(8, 50 // len(words)), break_long_words=False) for w in words]
             ax.set_xticks(range(len(words)), short)
-        elif "x" in self.log:
-            self._tick(ax)
         if self.level is not None:
             ax.axhline(self.level[0], color="#666666", linewidth=1, label=self.level[1])
         (least, most), (bottom, top) = self.limits, ax.get_ylim()
@@ -97,19 +94,6 @@ class Curves:
             mean = [part.mean() for part in parts]
         low, high = (np.array([of(part) for part in parts]) for of in (np.min, np.max))
         return keys, np.array(mean), low, high
-
-    def _tick(self, ax: Any) -> None:
-        """Put a tick at every x that was measured, where they are few and far enough apart."""
-        from matplotlib.ticker import NullLocator
-
-        values = np.unique(np.concatenate([np.asarray(x, float) for x, _ in self.series.values()]))
-        if (
-            0 < len(values) <= MAX_TICKS
-            and (values > 0).all()
-            and min([2.0, *values[1:] / values[:-1]]) > 1.3
-        ):
-            ax.set_xticks(values, [f"{v:g}" for v in values])
-            ax.xaxis.set_minor_locator(NullLocator())
 
 
 @dataclass

@@ -6,7 +6,6 @@
 import base64
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from html import escape
 from importlib import import_module
 from io import BytesIO
@@ -70,7 +69,7 @@ def sections_of(folder: Path) -> list[Section]:
         other = [key for key in changed if key != "solver"]
         if other:
             words = f"The claim is about other settings than these ({', '.join(other)} changed)."
-            verdict = replace(verdict, holds="not judged", words=f"{words} {verdict.words}")
+            verdict = Verdict("not judged", f"{words} {verdict.measured}")
         found.append(Section(study, tables[name], verdict))
     return found
 
@@ -113,7 +112,7 @@ def write_report(folder: str | Path) -> Path:
         articles.append(
             f'<article id="{study.name}"><h2>{escape(study.title)} {badge}</h2>'
             f"<p><b>Claim.</b> {escape(study.claim)}</p>"
-            f"<p><b>Measured.</b> {escape(verdict.measured)}</p><p>{escape(verdict.words)}</p>"
+            f"<p><b>Measured.</b> {escape(verdict.measured)}</p><p>{escape(study.words)}</p>"
             f"{_figures(study.name, study.pictures(frame), folder / FIGURES)}"
             f"<p><small>{escape(study.setting)} {escape(facts)}</small></p></article>"
         )

@@ -1,20 +1,15 @@
 """Runs studies: each finished task is a line of one file, so that a run can continue."""
 
 import gzip
-import importlib.util
 import json
 import os
 import platform
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from subprocess import CalledProcessError
-from subprocess import run as run_program
+from subprocess import DEVNULL, CalledProcessError, check_output
 from time import perf_counter, process_time
 from typing import Any
 
@@ -28,7 +23,7 @@ from quadlin.paper.studies.panels import SettingError, Settings, customised
 from quadlin.paper.study import SIZES, Row, Study, Task
 
 RESULTS = "results.jsonl"  # committed results are compressed, with .gz behind
-PACKAGES = ("numpy", "scipy", "scikit-learn", "torch")
+PACKAGES = {name: name for name in ("numpy", "scipy", "torch")} | {"scikit-learn": "sklearn"}
 LINE_SECONDS = 10.0  # between two lines of progress
 DIGITS = 6  # of a number in the results
 
@@ -122,15 +117,19 @@ def reproduce(
         delayed(_run)(study.name if not settings.changed() else study, task, device, threads)
         for study, task in todo
     )
+    told = perf_counter()
     try:
-        with _counter(len(todo), progress) as count, path.open("a", encoding="utf-8") as file:
-            for line in work:
+        with path.open("a", encoding="utf-8") as file:
+            for count, line in enumerate(work, 1):
                 if isinstance(line["rows"], BaseException):
                     failed.setdefault(line["study"], line["rows"])
                 else:
                     file.write(json.dumps(line, default=_number, ensure_ascii=False) + "\n")
                     file.flush()
-                count(line["study"])
+                if progress and (perf_counter() - told >= LINE_SECONDS or count == len(todo)):
+                    told = perf_counter()
+                    text = f"{line['study']}: {count} of {len(todo)} tasks"
+                    print(text, file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         say(
             f"\nStopped. Everything finished so far is kept in {str(path)!r}; the same command "
@@ -159,7 +158,7 @@ def _run(study: Study | str, task: Task, device: str, threads: int | None) -> Ro
     study = studies()[study] if isinstance(study, str) else study
     start, cpu = perf_counter(), process_time()
     try:
-        with _no_swallowed_interrupt(), threadpool_limits(threads):
+        with threadpool_limits(threads):
             rows: Any = _columns(study.run(task, device))
     except Exception as error:
         rows = error
@@ -168,46 +167,6 @@ def _run(study: Study | str, task: Task, device: str, threads: int | None) -> Ro
         "seconds": round(perf_counter() - start, 3), "cpu": round(process_time() - cpu, 3),
         "versions": versions(),
     }  # fmt: skip
-
-
-@contextmanager
-def _no_swallowed_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt at the end if a solver treated it as a request to stop early.
-
-    A fit that is interrupted returns its best model so far, which is no result of the task.
-    """
-    seen: list[int] = []
-
-    def handler(number: int, frame: Any) -> None:
-        seen.append(number)
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGINT, handler)
-    except ValueError:  # not the main thread, which alone receives signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if seen:
-        raise KeyboardInterrupt
-
-
-@contextmanager
-def _counter(total: int, shown: bool) -> Iterator[Callable[[str], None]]:
-    """Yield a function that counts a task as done, in a line every ten seconds."""
-    done, last = 0, perf_counter()
-
-    def count(name: str) -> None:
-        nonlocal done, last
-        done += 1
-        if shown and (perf_counter() - last >= LINE_SECONDS or done == total):
-            last = perf_counter()
-            print(f"{name}: {done} of {total} tasks", file=sys.stderr, flush=True)
-
-    yield count
 
 
 def opened(folder: Path, head: dict[str, Any]) -> Path:
@@ -300,31 +259,21 @@ def _key(study: str, task: Mapping[str, Any]) -> str:
 def versions() -> dict[str, str]:
     """Return the versions that results depend on, with the commit of a checkout."""
     packages = {"quadlin": __version__, "python": platform.python_version(), "commit": _commit()}
-    for name in PACKAGES:
-        if name.replace("scikit-learn", "sklearn") in sys.modules:
-            try:
-                packages[name] = version(name)
-            except PackageNotFoundError:
-                continue
-    return packages
+    used = {name: module for name, module in PACKAGES.items() if module in sys.modules}
+    return packages | {name: sys.modules[module].__version__ for name, module in used.items()}
 
 
 def _commit() -> str:
     """Return the commit that the environment names, or that of the checkout."""
     if "GIT_COMMIT" in os.environ:  # of a copy without its history
         return os.environ["GIT_COMMIT"]
-    folder = Path(__file__).parent
-    commands = (["rev-parse", "HEAD"], ["status", "--porcelain", "--", str(folder.parent)])
+    git = ["git", "-C", str(Path(__file__).parent)]
     try:
-        commit, changes = (
-            run_program(
-                ["git", "-C", str(folder), *c], capture_output=True, text=True, check=True
-            ).stdout
-            for c in commands
-        )
+        commit = check_output([*git, "rev-parse", "HEAD"], text=True, stderr=DEVNULL).strip()
+        changes = check_output([*git, "status", "--porcelain", "--", ".."], text=True)
     except (OSError, CalledProcessError):
         return "unknown"
-    return commit.strip() + (" with changes" if changes.strip() else "")
+    return commit + " with changes" * bool(changes)
 
 
 def chosen_studies(only: Sequence[str] | str | None) -> list[Study]:
@@ -349,14 +298,12 @@ def check(size: str, device: str, jobs: int | None) -> None:
         raise SettingError(f"`jobs` must be a whole number ≥ 1, not {jobs!r}.")
     if device == "cpu":
         return
-    if importlib.util.find_spec("torch") is None:
-        raise SettingError(f"Device {device!r} needs torch. Install it, or use device 'cpu'.")
-    import torch
-
     try:
+        import torch
+
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
+    except (ImportError, RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise SettingError(
-            f"Device {device!r} cannot be used ({reason}). Use 'cpu', or 'cuda' where there is one."
+            f"Device {device!r} cannot be used ({reason}). Install torch, or use device 'cpu'."
         ) from error

@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from itertools import product
 from typing import Any
@@ -22,14 +22,13 @@ class Verdict:
 
     holds: str  # "yes", "no", "in part" or "not judged"
     measured: str
-    words: str = ""  # where the claim holds, where not, and why
 
     @classmethod
-    def of(cls, checks: Iterable[Any], measured: str, words: str = "") -> "Verdict":
+    def of(cls, checks: Iterable[Any], measured: str) -> "Verdict":
         """Judge by checks: "yes" if all hold, "no" if none does, else "in part"."""
         held = [bool(check) for check in checks]
         holds = "yes" if all(held) else "in part" if any(held) else "no"
-        return cls(holds, measured.replace(" -", " −").replace("(-", "(−"), words)
+        return cls(holds, measured.replace(" -", " −").replace("(-", "(−"))
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,7 @@ class Study:
     title: str
     claim: str  # what is claimed and where, in our own words
     setting: str  # how it is measured
+    words: str  # where the claim holds, where not, and why
     tasks: Callable[[str], Sequence[Task]]  # for a size
     run: Callable[[Task, str], list[Row]]  # a task, on a device: "cpu" or torch's name of another
     pictures: Callable[[Frame], dict[str, Any]]
@@ -72,9 +72,26 @@ def claims() -> dict[str, Any]:
 
 
 def tasks_of(name: str, size: str) -> list[Task]:
-    """Return a task for every combination of the values in `claims.toml`, seed by seed."""
-    axes = claims()[name].get("all", {}) | claims()[name]["sizes"][size]
-    return grid(**{key: v for key, v in axes.items() if key != "seeds"}, seed=range(axes["seeds"]))
+    """Return a task for every combination of the values in `claims.toml`, seed by seed.
+
+    A size may have several `parts`, each with combinations of its own.
+    """
+    plan = []
+    for part in claims()[name].get("parts", [{}]):
+        axes = claims()[name].get("all", {}) | part.get("all", {})
+        axes |= claims()[name].get("sizes", {}).get(size, {}) | part.get(size, {})
+        seeds = range(axes.pop("seeds"))
+        plan += grid(**axes, seed=seeds)
+    return [_apart(task) for task in plan]
+
+
+def _apart(task: Task) -> Task:
+    """Return a task in which an entry of several names, such as "n d k", is as many entries."""
+    apart: Task = {}
+    for key, value in task.items():
+        names = key.split()
+        apart |= zip(names, value, strict=True) if len(names) > 1 else {key: value}
+    return apart
 
 
 def study(
@@ -82,14 +99,16 @@ def study(
     run: Callable[[Task, str], list[Row]],
     pictures: Callable[[Frame], dict[str, Any]],
     verdict: Callable[[Frame], Verdict],
-    tasks: Callable[[str], Sequence[Task]] | None = None,
+    tried: Callable[[Task], bool] = lambda task: True,
 ) -> Study:
-    """Return the study of a claim of `claims.toml`."""
-    title, claim, setting = (
-        " ".join(claims()[name][key].split()) for key in ("title", "claim", "setting")
-    )
-    tasks = tasks or partial(tasks_of, name)
-    return Study(name, title, claim, setting, tasks, run, pictures, verdict)
+    """Return the study of a claim of `claims.toml`, with the tasks that are to be `tried`."""
+
+    def tasks(size: str) -> list[Task]:
+        return [task for task in tasks_of(name, size) if tried(task)]
+
+    keys = ("title", "claim", "setting", "words")
+    text = {key: " ".join(claims()[name][key].split()) for key in keys}
+    return Study(name, **text, tasks=tasks, run=run, pictures=pictures, verdict=verdict)
 
 
 def listed(items: Iterable[Any]) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from quadlin.paper.methods import Race, Setting
 from quadlin.paper.pictures import Curves, convergence
 from quadlin.paper.problems import TEST_ROWS, fitted, law, random_truth, sample
-from quadlin.paper.study import Frame, Row, Task, Verdict, listed, study, tasks_of
+from quadlin.paper.study import Frame, Row, Task, Verdict, listed, study
 
 DESCENTS = ("gd_printed", "gd_standardised")
 COMPARED = ("published", "plain", "gaussian", "guarded", *DESCENTS)
@@ -21,15 +21,6 @@ PLACES = {  # features, whether the eigenvectors of M are single features, and w
     "a = 0, coherent": ("truncated:0", True, "min(x̂, 0), coherent U"),
     "exponential": ("exponential", False, "exponential"),
 }
-
-
-def list_causes(size: str) -> list[Task]:
-    """List one run for each place and method: few steps of MES, many of gradient descent."""
-    return [
-        task | {"steps": many if task["method"] in DESCENTS else few}
-        for task in tasks_of("causes", size)
-        for few, many in [(task.pop("few"), task.pop("many"))]
-    ]
 
 
 def run_causes(task: Task, device: str) -> list[Row]:
@@ -88,16 +79,7 @@ def judge_causes(frame: Frame) -> Verdict:
         + listed(f"{last[p, 'gaussian']:.1e} ({PLACES[p][2]})" for p in PLACES)
         + "."
     )
-    words = (
-        "Two causes are mixed in the claim. For gradient descent on the loss it is the mean of the "
-        "features: standardising removes the mean and leaves the skewness, and the same descent is "
-        "then as fast as on hardly skewed features, min(x̂, 3), where it ends at "
-        f"{last['mild', 'gd_standardised']:.1e}. For the moment iteration it is the skewness and "
-        "the kurtosis: with κ = 0 and φ = 3, on the same standardised rows, it diverges on "
-        "exponential features and where eigenvectors are single features; with random eigenvectors "
-        "of many features it is merely slower."
-    )
-    return Verdict.of(checks.values(), measured, words)
+    return Verdict.of(checks.values(), measured)
 
 
 CASES = {  # law, and whether M has a diagonal of its own beside the low rank
@@ -189,18 +171,10 @@ def judge_identifiability(frame: Frame) -> Verdict:
         "On two-valued features the largest relative errors are, for an M of low rank, "
         f"{errors('low')}; with any diagonal added to it, {errors('any')}."
     )
-    words = (
-        "One direction per feature is hidden among all M: as z² = 1 + κz, diag M trades against w "
-        f"and b, and a twin without a diagonal predicts alike within {most['any']['twin']:.0e}. So "
-        "a diagonal of its own is lost. That of a low-rank M is not: the entries off the diagonal "
-        "determine the factor, our own low-rank part has its diagonal, and w follows. The function "
-        "itself is learnt in either case. On Gaussian features the diagonal is found within "
-        f"{most['Gaussian']['diagonal']:.0e}."
-    )
-    return Verdict.of(checks.values(), measured, words)
+    return Verdict.of(checks.values(), measured)
 
 
 STUDIES = (
-    study("causes", run_causes, draw_causes, judge_causes, list_causes),
+    study("causes", run_causes, draw_causes, judge_causes),
     study("identifiability", run_identifiability, draw_identifiability, judge_identifiability),
 )

@@ -20,7 +20,7 @@ from quadlin.paper.study import (
     powers,
     study,
 )
-from quadlin.stream.memory import NUMBERS, strict_bytes
+from quadlin.stream.memory import strict_bytes
 
 NEAR = 1.5  # times the statistical error, beyond what random rows cost everyone
 SLACK = 0.15
@@ -71,14 +71,7 @@ def judge_noise(frame: Frame) -> Verdict:
         + listed(f"{falls[m]}" for m in METHODS_WITH_NOISE)
         + "."
     )
-    words = (
-        "1 is the smallest ratio that an unbiased estimator can have. The fixed point of the plain "
-        "step solves moment equations, which on other than Gaussian features are not those of "
-        "least squares: “the statistical error” holds up to a constant that depends on the law. A "
-        "stream sees each row once, after a first batch that is fitted as a table. Features are "
-        "independent here: strong correlation and heavy tails are outside of this study."
-    )
-    return Verdict.of(checks, measured, words)
+    return Verdict.of(checks, measured)
 
 
 def run_nearly_low_rank(task: Task, device: str) -> list[Row]:
@@ -108,11 +101,7 @@ def judge_nearly_low_rank(frame: Frame) -> Verdict:
         + listed(f"{name_of(m)} {worst[m]:.2f}" for m in FITS)
         + "."
     )
-    words = (
-        "A rank-k model cannot explain the tail T, which costs 2‖T‖² on Gaussian features, and its "
-        "estimate treats T as noise of that variance, which costs dof/n of it once more."
-    )
-    return Verdict.of([worst[method] <= NEAR for method in FITS], measured, words)
+    return Verdict.of([worst[method] <= NEAR for method in FITS], measured)
 
 
 FLOAT = 8  # bytes
@@ -122,18 +111,6 @@ DRAWN = 4  # rows for each of the (k + 1)d parameters; they come again
 # Rows per parameter for each of `batches`: two of them reach from the first row beyond the first
 # batch of the power iteration.
 STRICT = 12
-
-
-def list_memory(size: str) -> list[Task]:
-    """List all d at the first k, all k at the first d, and one of them with more rows."""
-    ds, ks = {
-        "tiny": ((40, 80), (4, 8)),
-        "quick": ((200, 100, 300), (4, 8)),
-        "full": ((400, 200, 800), (4, 2, 8)),
-    }[size]
-    places = [(d, ks[0]) for d in ds] + [(ds[0], k) for k in ks[1:]]
-    plan: list[Task] = [{"d": d, "k": k, "batches": 2, "seed": 0} for d, k in places]
-    return [*plan, {"d": ds[0], "k": ks[0], "batches": 4, "seed": 0}]
 
 
 def run_memory(task: Task, device: str) -> list[Row]:
@@ -188,17 +165,11 @@ def judge_memory(frame: Frame) -> Verdict:
         f"{widest['bytes_strict'] / widest['square']:.2g} of a d×d matrix, its work on the {CALL} "
         "rows of one call included."
     )
-    words = (
-        f'With max_memory="minimal" a stream holds {"at most" if bounded else "more than"} '
-        f"{NUMBERS}kd numbers and as much as the rows of one call, however many rows it sees. By "
-        "default a stream keeps its first batch and fits it as a table, O(kd²) numbers until it "
-        "is complete."
-    )
-    return Verdict.of(checks, measured, words)
+    return Verdict.of(checks, measured)
 
 
 STUDIES = (
     study("noise", run_noise, draw_noise, judge_noise),
     study("nearly_low_rank", run_nearly_low_rank, draw_nearly_low_rank, judge_nearly_low_rank),
-    study("memory", run_memory, draw_memory, judge_memory, list_memory),
+    study("memory", run_memory, draw_memory, judge_memory),
 )
