@@ -43,13 +43,17 @@ UNSEEN, ABSENT = -1, -2  # in place of the number of a level: a new level, and a
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*|[-+]?(nan|inf(inity)?)", re.I)
 
 
-class Unseen(dict[str, int]):
-    """Number of rows with an unknown level, by column; `missing` counts rows without a value."""
+class Counts(dict[str, int]):
+    """Number of rows with an unknown level, by column, and of other rows that stand out in a pass.
+
+    `missing` counts rows without a value, and `dropped` those that were left out.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.missing: dict[str, int] = {}
         self.known: set[str] = set()  # columns in which some level was known
+        self.dropped = 0
 
     def __bool__(self) -> bool:
         return len(self) > 0 or len(self.missing) > 0
@@ -67,18 +71,20 @@ class Unseen(dict[str, int]):
         if np.any(codes >= 0):
             self.known.add(name)
 
-    def add(self, other: "Unseen") -> None:
+    def add(self, other: "Counts") -> None:
         """Add the counts of other rows."""
         for counts, more in ((self, other), (self.missing, other.missing)):
             for name, count in more.items():
                 counts[name] = counts.get(name, 0) + count
         self.known |= other.known
+        self.dropped += other.dropped
 
     def clear(self) -> None:
-        """Reset all counts to zero."""
+        """Reset all counts to zero, before a new pass."""
         super().clear()
         self.missing.clear()
         self.known.clear()
+        self.dropped = 0
 
 
 def label_of(value: Any) -> str:
@@ -399,7 +405,7 @@ class TableEncoder:
         if repeated:
             raise SourceError(f"Two encoded columns would be named {repeated[0]!r}. Rename one.")
 
-    def encode(self, rows: Any, may_be_missing: bool = False) -> tuple[csr_array, Unseen]:
+    def encode(self, rows: Any, may_be_missing: bool = False) -> tuple[csr_array, Counts]:
         """Encode rows, in O(n + nnz) memory.
 
         Parameters
@@ -414,11 +420,11 @@ class TableEncoder:
         -------
         X : csr_array (n_samples, len(names))
             The rows, with sorted indices and no stored zeros.
-        unseen : Unseen
+        unseen : Counts
             Number of rows with a level that `learn` did not see, for each column that has any. Its
             `missing` counts missing values in columns that had none when `learn` saw them.
         """
-        columns, unseen, n = [], Unseen(), 0
+        columns, unseen, n = [], Counts(), 0
         for column, name, levels in zip(
             self.columns_of(rows), self.input_names, self.levels, strict=True
         ):

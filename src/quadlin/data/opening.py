@@ -15,11 +15,19 @@ from quadlin.data.arrays import load_numpy, open_array, open_frame, open_iterato
 from quadlin.data.columns import is_text, is_whole, number_dtype, values_of
 from quadlin.data.csv_text import Dialect
 from quadlin.data.dask_rows import is_dask_frame, open_dask_array, open_dask_frame
-from quadlin.data.encoder import MISSING_LEVEL, NUMBER, SeenLevels, TableEncoder, joint, kind_of
+from quadlin.data.encoder import (
+    MISSING_LEVEL,
+    NUMBER,
+    Counts,
+    SeenLevels,
+    TableEncoder,
+    joint,
+    kind_of,
+)
 from quadlin.data.files import FORMATS, find
 from quadlin.data.lines import PARSERS, open_line_stream, open_lines
 from quadlin.data.names import SourceError, did_you_mean, explained, shortened
-from quadlin.data.reader import POLICIES, Counts, Means, Reader
+from quadlin.data.reader import POLICIES, Means, Reader
 from quadlin.data.source import Feed, Source, default_rows
 from quadlin.data.tables import open_dataset, open_files, open_query, open_stream
 

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, issparse
 from quadlin.core.arrays import canonical, namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.data.columns import missing_in, numbers_of, values_of
-from quadlin.data.encoder import TableEncoder, Unseen, level_codes
+from quadlin.data.encoder import Counts, TableEncoder, level_codes
 from quadlin.data.names import (
     NumberedNames,
     SourceError,
@@ -69,24 +69,6 @@ def check_lengths(n: int, y: Any, weight: Any, where: str = "") -> None:
                 f"The {role} has shape {shape}{where}, but there are {n} rows. Give one number per "
                 "row."
             )
-
-
-@dataclass
-class Counts:
-    """The counts of a pass: rows that were dropped, and unknown levels."""
-
-    dropped: int = 0
-    unseen: Unseen = field(default_factory=Unseen)
-
-    def add(self, other: "Counts") -> None:
-        """Add the counts of another pass."""
-        self.dropped += other.dropped
-        self.unseen.add(other.unseen)
-
-    def clear(self) -> None:
-        """Reset the counts to zero before a new pass."""
-        self.dropped = 0
-        self.unseen.clear()
 
 
 @dataclass(frozen=True)
@@ -271,7 +253,7 @@ class Reader:
                 columns.append(np.ascontiguousarray(next(numbers)))
                 continue
             columns.append(codes := _codes(frame.get_column(name), levels, piece))
-            counts.unseen.count(name, codes)
+            counts.count(name, codes)
         return encoder.joined(columns, len(frame))
 
 

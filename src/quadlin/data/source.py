@@ -15,9 +15,9 @@ from scipy.sparse import csr_array, issparse, vstack
 from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk, RowSource
 from quadlin.core.rows import Rows
 from quadlin.data.csv_text import Dialect
-from quadlin.data.encoder import TableEncoder, Unseen
+from quadlin.data.encoder import Counts, TableEncoder
 from quadlin.data.names import SourceError, explained
-from quadlin.data.reader import Counts, Piece, Reader
+from quadlin.data.reader import Piece, Reader
 
 T = TypeVar("T")
 END: Any = object()  # follows the last item
@@ -249,8 +249,8 @@ class Source(RowSource):
         return self.counts.dropped
 
     @property
-    def unseen(self) -> Unseen:  # noqa: D102
-        return self.counts.unseen
+    def unseen(self) -> Counts:  # noqa: D102
+        return self.counts
 
     @property
     def labels(self) -> tuple[str, ...] | None:

@@ -38,14 +38,7 @@ COMPLEX_TARGETS = (
     "Complex data not supported: y holds complex numbers, but a target is one real number per row. "
     "Fit one model to y.real and one to y.imag."
 )
-WORDS = {  # the values of parameters, the default first
-    "solver": ("auto", "moments", "paper"),
-    "squares": ("auto", True, False),
-    "loss": OF_REGRESSORS,
-    "extrapolation": ("clip", "free"),
-    "uncertainty": (False, True, "robust"),
-    "missing": ("error", "mean"),
-}
+Rule = tuple[Callable[[Any], bool], str]
 LEAST_LABELS, FEW_LABELS, MOST_LABELS = 1e-3, 0.1, 1e9  # that rows of a stream may count as
 MERGED = 1000  # times the distance of neighbouring numbers: a column of a smaller range is rounding
 HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
@@ -100,69 +93,19 @@ def alphas(alpha: Any) -> tuple[float, float]:
     return float(pair[0]), float(pair[1])
 
 
-def check_options(estimator: Any) -> None:
-    """Refuse parameters that make no sense, and say which would."""
-    check_whole(estimator, "rank", 0, auto=True)
-    check_whole(estimator, "max_iter", 1)
-    _check_memory(estimator.max_memory)
-    check_tol(estimator.tol)
-    if not is_auto(estimator.alpha):
-        alphas(estimator.alpha)
-    parameters = vars(estimator)  # `get_params` reads signatures, for a third of a millisecond
-    for name, allowed in WORDS.items():
-        value = parameters.get(name, allowed[0])
-        if value not in allowed:
-            words = ", ".join(map(repr, allowed))
-            raise ValueError(f"{name}={value!r} is not one of {words}.")
-    if not isinstance(estimator.uncertainty, Integral | np.bool_ | str):
-        raise ValueError(f'uncertainty={estimator.uncertainty!r} must be True, False or "robust".')
-    if estimator.solver != "auto":
-        if not is_auto(estimator.alpha) and any(alphas(estimator.alpha)):
-            raise ValueError(
-                '`alpha` above 0 needs solver="auto": moment estimates have no penalty.'
-            )
-        if not loss_named(estimator.loss).has_moments:
-            raise ValueError(
-                f'loss={estimator.loss!r} needs solver="auto": moment estimates minimise squared '
-                "errors only."
-            )
-    _check_categories(estimator.categorical_features)
-    _check_pairs(estimator)
+def _among(*words: Any) -> Rule:
+    def is_good(value: Any) -> bool:
+        return isinstance(value, Integral | np.bool_ | str) and value in words
+
+    return is_good, " or ".join(map(repr, words))
 
 
-def _check_categories(given: Any) -> None:
-    """Refuse what cannot declare categories."""
+def _declares_columns(given: Any) -> bool:
     if given is None or (isinstance(given, str) and given == "from_dtype"):
-        return
-    listed = not isinstance(given, str) and isinstance(given, Sequence | np.ndarray)
+        return True
     kinds = str | Integral | np.bool_ | Sequence | np.ndarray
-    if not listed or not all(isinstance(item, kinds) for item in given):
-        raise ValueError(
-            f'categorical_features={given!r} must be "from_dtype", None, a list of '
-            "names or positions of columns or of groups of 0/1 columns, or one boolean per column."
-        )
-
-
-def _check_pairs(estimator: Any) -> None:
-    """Refuse pairs that make no sense, and say which would."""
-    pairs = estimator.pairs
-    if not is_asked_for(pairs):
-        return
-    if not (is_whole(pairs, 0) or _is_list_of_pairs(pairs)):
-        raise ValueError(
-            f'pairs={pairs!r} must be "auto", None, a whole number ≥ 0, or a list of '
-            "pairs of features, by position or name."
-        )
-    conflicts = {
-        "fit_intercept=False": not estimator.fit_intercept,
-        f"solver={estimator.solver!r}": estimator.solver != "auto",
-        f"loss={estimator.loss!r}": not loss_named(estimator.loss).has_moments,
-    }
-    refuse_conflicts(
-        conflicts,
-        "`pairs` cannot be combined with {option}: pairs are searched by least squares beside b "
-        "and w. Leave one of them out.",
-    )
+    is_list = not isinstance(given, str) and isinstance(given, Sequence | np.ndarray)
+    return is_list and all(isinstance(item, kinds) for item in given)
 
 
 def _is_list_of_pairs(pairs: Any) -> bool:
@@ -171,10 +114,58 @@ def _is_list_of_pairs(pairs: Any) -> bool:
     return all(not isinstance(p, str) and np.shape(p) == (2,) for p in pairs)
 
 
-def _check_memory(memory: Any) -> None:
-    if not is_whole(memory, 1) and not (isinstance(memory, str) and memory in ("auto", "minimal")):
+# Of each parameter: whether a value can be used, and which can.
+RULES: dict[str, Rule] = {
+    "rank": (lambda v: is_auto(v) or is_whole(v, 0), 'a whole number ≥ 0, or "auto"'),
+    "pairs": (
+        lambda v: not is_asked_for(v) or is_whole(v, 0) or _is_list_of_pairs(v),
+        '"auto", None, a whole number ≥ 0, or a list of pairs of features, by position or name',
+    ),
+    "squares": _among("auto", True, False),
+    "loss": _among(*OF_REGRESSORS),
+    "categorical_features": (
+        _declares_columns,
+        '"from_dtype", None, a list of names or positions of columns or of groups of 0/1 columns, '
+        "or one boolean per column",
+    ),
+    "missing": _among("error", "mean"),
+    "extrapolation": _among("clip", "free"),
+    "uncertainty": _among(False, True, "robust"),
+    "solver": _among("auto", "moments", "paper"),
+    "max_iter": (lambda v: is_whole(v, 1), "a whole number ≥ 1"),
+    "tol": (lambda v: isinstance(v, Real) and 0 <= float(v) < 1, "a number in [0, 1)"),
+    "max_memory": (
+        lambda v: is_whole(v, 1) or v in ("auto", "minimal"),
+        '"auto", "minimal" or a whole number of bytes above 0',
+    ),
+}
+
+
+def check_options(estimator: Any) -> None:
+    """Refuse parameters that make no sense, and say which would."""
+    for name, value in vars(estimator).items():
+        if name in RULES and not RULES[name][0](value):
+            raise ValueError(f"{name}={value!r} must be {RULES[name][1]}.")
+    penalised = not is_auto(estimator.alpha) and any(alphas(estimator.alpha))
+    has_moments = loss_named(estimator.loss).has_moments
+    moments = estimator.solver != "auto"
+    if moments and penalised:
+        raise ValueError('`alpha` above 0 needs solver="auto": moment estimates have no penalty.')
+    if moments and not has_moments:
         raise ValueError(
-            f'max_memory={memory!r} must be "auto", "minimal" or a whole number of bytes above 0.'
+            f'loss={estimator.loss!r} needs solver="auto": moment estimates minimise squared '
+            "errors only."
+        )
+    if is_asked_for(estimator.pairs):
+        conflicts = {
+            "fit_intercept=False": not estimator.fit_intercept,
+            f"solver={estimator.solver!r}": moments,
+            f"loss={estimator.loss!r}": not has_moments,
+        }
+        refuse_conflicts(
+            conflicts,
+            "`pairs` cannot be combined with {option}: pairs are searched by least squares beside "
+            "b and w. Leave one of them out.",
         )
 
 

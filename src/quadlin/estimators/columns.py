@@ -21,7 +21,7 @@ from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask, open_source
 from quadlin.data.columns import check_frame, columns_in, in_unit, is_whole
 from quadlin.data.csv_text import Dialect
-from quadlin.data.encoder import TableEncoder, Unseen, text_columns
+from quadlin.data.encoder import Counts, TableEncoder, text_columns
 from quadlin.data.names import NumberedNames, other_names, position_of, shortened
 from quadlin.data.opening import with_ids
 from quadlin.data.reader import array_fill, fill_missing
@@ -398,7 +398,7 @@ def refuse_undeclared(estimator: Any, source: Source) -> None:
         )
 
 
-def warn_unseen(unseen: Unseen, learns: bool = False) -> None:
+def warn_unseen(unseen: Counts, learns: bool = False) -> None:
     """Warn of levels that the encoder does not know; if the model `learns`, say how it could."""
     sentences = []
     if unseen.missing:
