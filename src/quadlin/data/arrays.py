@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, issparse, load_npz
 from quadlin.core.arrays import refuse_broken_sparse, to_numpy
 from quadlin.core.chunks import Chunk, even_cuts
 from quadlin.data.files import File
-from quadlin.data.names import SourceError, explained, first_line
+from quadlin.data.names import SourceError, explained
 from quadlin.data.reader import Reader, check_lengths
 from quadlin.data.source import Feed, Unit
 
@@ -35,7 +35,8 @@ class Mapped:
 
 def load_numpy(path: str, format: str) -> tuple[Any, Any, Any]:
     """Return X, and y and weight if an archive has them; pickles are refused."""
-    with explained(f"File {path}", "Write it again with numpy.save, without Python objects."):
+    advice = "Write numbers by numpy.save, or arrays called X, y and weight by numpy.savez."
+    with explained(f"File {path}", advice):
         if format == "npy":
             array = np.load(path, mmap_mode="r", allow_pickle=False)
             return Mapped(path, array.shape, array.dtype), None, None
@@ -44,12 +45,7 @@ def load_numpy(path: str, format: str) -> tuple[Any, Any, Any]:
             if "X" in names:
                 X, y, weight = (archive[n] if n in names else None for n in ("X", "y", "weight"))
                 return X, y, weight
-        if "data" in names:
-            return load_npz(path), None, None
-        raise SourceError(
-            f"File {path} holds {', '.join(names) or 'nothing'}, but needs an array called X, and "
-            "y and weight if there are any; or the arrays of scipy.sparse.save_npz."
-        )
+        return load_npz(path), None, None
 
 
 @dataclass(frozen=True)
@@ -177,10 +173,7 @@ def open_array(
             f"{title} has shape {tuple(X.shape)}: no {'rows' if not n else 'features'}."
         )
     dtype = np.dtype(X.dtype)
-    if dtype.kind == "O":
-        with explained(title, "Give numbers, or a frame if there is text."):
-            X = np.asarray(X[:], dtype=np.float64)
-    elif dtype.kind not in "fiub":
+    if dtype.kind not in "fiubO":
         raise SourceError(
             f"{title} has dtype {dtype}, but numbers are needed. Give text as a frame with named "
             "columns."
@@ -204,8 +197,6 @@ def _plain(X: Any) -> Any:
 
 def open_frame(frame: nw.DataFrame[Any], y: Any, weight: Any, title: str) -> Feed:
     """Return the feed of a frame in memory."""
-    if not len(frame):
-        raise SourceError(f"The {title} holds no rows. At least one is needed.")
     unit = Slice(frame, y, weight)
     return Feed((unit,), title, tuple(frame.columns), ahead=False)
 
@@ -257,7 +248,6 @@ class Items(Unit):
             raise SourceError(
                 "The function returned the same iterator twice. Return a new one each time."
             )
-        start = 0
         try:
             for item in items:
                 # A copy: the iterator may reuse the arrays of an item for the next one.
@@ -265,10 +255,7 @@ class Items(Unit):
                     v.copy() if isinstance(v, np.ndarray) or issparse(v) else v
                     for v in unpacked(item)
                 )
-                if columns is not None:
-                    X = _frame_of(X, columns, start)
-                yield X, y, weight
-                start += X.shape[0]
+                yield nw.from_native(X, eager_only=True, pass_through=True), y, weight
         finally:
             if self.again and hasattr(items, "close"):
                 items.close()
@@ -276,17 +263,6 @@ class Items(Unit):
     def identity(self, columns: Sequence[Any] | None) -> Any:
         """Return None: another call may yield other rows."""
         return None
-
-
-def _frame_of(X: Any, columns: Sequence[Any], start: int) -> Any:
-    frame = nw.from_native(X, eager_only=True, pass_through=True)
-    if not isinstance(frame, nw.DataFrame):
-        raise SourceError(
-            f"Item at row {start} is a {type(X).__name__}, but earlier items were frames."
-        )
-    if absent := [name for name in columns if name not in frame.columns]:
-        raise SourceError(f"The frame at row {start} has no column {absent[0]!r}.")
-    return frame.select(list(columns))
 
 
 def unpacked(item: Any) -> tuple[Any, Any, Any]:
@@ -301,13 +277,8 @@ def unpacked(item: Any) -> tuple[Any, Any, Any]:
     if is_array_api_obj(X) and not isinstance(X, np.ndarray):
         X = to_numpy(X)
     elif not any(hasattr(X, name) for name in ("shape", "columns", "column_names")):
-        try:
+        with explained("an item of the iterator", "Yield (X, y), X an array or a frame."):
             X = np.asarray(X, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise SourceError(
-                f"The iterator yields {type(X).__name__}: {first_line(error)} (X, y) or "
-                "(X, y, weight) is needed, X an array or a frame."
-            ) from None
     return X, vector_of(y), vector_of(weight)
 
 
@@ -339,10 +310,6 @@ def open_iterator(given: Any) -> tuple[Feed, tuple[Any, Any, Any]]:
     once = hasattr(given, "__next__")
     make = given if callable(given) and not once else lambda: iter(given)
     walk = make()
-    if not hasattr(walk, "__iter__"):
-        raise SourceError(
-            f"The function returned a {type(walk).__name__}; an iterator of (X, y) is needed."
-        )
     items = iter(walk)
     try:
         first = next(items)

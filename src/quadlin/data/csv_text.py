@@ -73,12 +73,8 @@ class Dialect:
                 'or "utf-16".'
             ) from None
         same = encoding is None or encoding.lower().replace("-", "") == "utf8"
-        if header not in (None, True, False):
-            raise SourceError(f"header={header!r} must be True or False.")
         if na is not None:
-            na = (na,) if isinstance(na, str) else tuple(na)
-            if not all(isinstance(marker, str) for marker in na):
-                raise SourceError(f'na={na!r} must be a list of texts, such as ["?"].')
+            na = (na,) if isinstance(na, str) else tuple(map(str, na))
         return cls(delimiter, decimal, "utf8" if same else encoding, header, na)
 
     @property
@@ -250,8 +246,6 @@ def head_of(stream: Any) -> bytes:
     """Read the first block of a stream, which may arrive in small parts."""
     head = b""
     while len(head) < CSV_BLOCK and (data := stream.read(CSV_BLOCK - len(head))):
-        if isinstance(data, str):
-            raise SourceError('The stream is in text mode. Open it in binary mode ("rb").')
         head += data
     return head
 

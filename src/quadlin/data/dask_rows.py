@@ -80,18 +80,11 @@ def open_dask_array(X: Any, y: Any, weight: Any, missing: str) -> tuple[Feed, Re
     if X.ndim != 2:
         raise SourceError(f"The Dask array has {X.ndim} dimensions; rows × features are needed.")
     d = X.shape[1]
-    if isnan(d):
-        raise SourceError(
-            "The number of columns of the Dask array is unknown. Compute its chunk sizes."
-        )
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     sizes = tuple(None if isnan(size) else int(size) for size in X.chunks[0])
-    if None not in sizes and not sum(size or 0 for size in sizes):
-        raise SourceError("The Dask array holds no rows. At least one is needed.")
-    kind = np.dtype(X.dtype)
-    if kind.kind not in "fiub":
-        raise SourceError(f"The Dask array has dtype {kind}; numbers are needed.")
-    reader = Reader.of_array(d, kind, hasattr(X._meta, "tocsr"), y is not None, missing)
+    reader = Reader.of_array(
+        d, np.dtype(X.dtype), hasattr(X._meta, "tocsr"), y is not None, missing
+    )
     blocks = tuple(X.blocks[i] for i in range(len(sizes)))
     return _feed(blocks, y, weight, sizes, f"Dask array of {len(sizes)} blocks"), reader
 
@@ -128,19 +121,10 @@ def _cut_as_rows(values: Any, sizes: tuple[int | None, ...], role: str) -> list[
     else:
         if not is_dask(values):
             values = dask.array.from_array(np.asarray(values), chunks=-1)
-            if None in sizes:
-                raise SourceError(
-                    f"The {role} is in memory, but the lengths of the partitions are unknown. "
-                    "Give it as a column, or as a Dask array."
-                )
         values = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
         if None not in sizes and not isnan(values.shape[0]):
-            total = sum(size or 0 for size in sizes)
-            if values.shape[0] != total:
-                raise SourceError(
-                    f"The {role} has {values.shape[0]} entries, but there are {total} rows."
-                )
-            values = values.rechunk((sizes,))
+            with explained(f"the {role}", "Give one number per row."):
+                values = values.rechunk((sizes,))
         blocks = [values.blocks[i] for i in range(values.numblocks[0])]
     if len(blocks) != len(sizes):
         raise SourceError(

@@ -122,13 +122,8 @@ def find(given: Any, format: str | None) -> FileSet:
         raise SourceError(f"format={format!r} is not one of {', '.join(FORMATS)}.")
     files = tuple(map(File.of, paths))
     for file in files:
-        if not Path(file.path).is_file():
-            raise SourceError(
-                f"{file.path} is not a regular file. Give files of rows, or an open file "
-                "with `format`."
-            )
-        if not file.size:
-            raise SourceError(f"File {file.path} is empty (0 bytes). Write it again.")
+        if not (file.size and Path(file.path).is_file()):
+            raise SourceError(f"{file.path} is empty (0 bytes), or no file. Write it again.")
     title = f"{TITLES.get(chosen, chosen)} {kind} {shown}"
     count = f", {len(files)} file{'s' * (len(files) != 1)}" if kind != "file" else ""
     return FileSet(files, chosen, title + count)

@@ -71,8 +71,6 @@ def parsed_blocks(handle: Any, last: int | None, format: str, where: str) -> Ite
     row = 0
     while last is None or handle.tell() < last:
         block = handle.read(BLOCK if last is None else min(BLOCK, last - handle.tell()))
-        if isinstance(block, str):
-            raise SourceError('The stream is in text mode. Open it in binary mode ("rb").')
         if not block:
             return
         if not block.endswith(b"\n"):

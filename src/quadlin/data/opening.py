@@ -104,8 +104,6 @@ def open_rows(given: Any, options: Options) -> tuple[Feed, Reader]:
     kind, y, weight = type(given).__name__, options.target, options.weight
     options.refuse_csv_options(f"The {kind}")
     if is_dask(given):
-        if is_dask_frame(given) and not hasattr(given, "columns"):
-            raise SourceError("The Dask series has one column. Give a frame or an array.")
         if is_dask_frame(given):
             y, weight, options = _apart(options)
             return table_reader(*open_dask_frame(given, y, weight), options)
@@ -171,6 +169,8 @@ def _open_path(given: Any, options: Options) -> tuple[Feed, Reader]:
 
 def _open_handle(handle: Any, options: Options) -> tuple[Feed, Reader]:
     format, missing = options.format or "", options.missing
+    if isinstance(handle.read(0), str):
+        raise SourceError('The stream is in text mode. Open it in binary mode ("rb").')
     if format and format not in CSV:
         options.refuse_csv_options("The stream")
     if format in PARSERS:
@@ -227,8 +227,6 @@ def feature_columns(
                 _refuse_unknown(title, name, option, available, encoder is not None)
             if name in names[:i]:
                 raise SourceError(f"`{option}` names {name!r} twice. Name it once.")
-    if roles["target"] is not None and roles["target"] == roles["weight"]:
-        raise SourceError(f"{roles['target']!r} cannot be both the target and the weight.")
     for role, name in roles.items():
         if columns and name is not None and name in columns:
             raise SourceError(

@@ -170,7 +170,8 @@ class Reader:
                 f"Rows from {piece.where(0)} on have {'no' if self.has_target else 'a'} target, "
                 "unlike earlier rows. Give a target for all rows or for none."
             )
-        with np.errstate(over="ignore", invalid="ignore"):
+        advice = "Give numbers, or a frame if there is text."
+        with np.errstate(over="ignore", invalid="ignore"), piece.readable("the array", advice):
             if self.is_csr:
                 X: Any = canonical(csr_array(piece.X, dtype=self.dtype))
             else:

@@ -12,7 +12,7 @@ from quadlin.core.messages import warn
 from quadlin.data.csv_text import ADVICE as CSV_ADVICE
 from quadlin.data.csv_text import CsvText, Dialect, Replay, arrow, head_of, in_utf8
 from quadlin.data.files import File, FileSet, FileUnit
-from quadlin.data.names import SourceError, explained, first_line, shortened
+from quadlin.data.names import SourceError, explained, shortened
 from quadlin.data.source import Feed, Unit, spread
 
 BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32
@@ -44,11 +44,7 @@ def open_files(
     for file in files.files:
         with explained(f"File {file.path}", ADVICE[files.format]):
             unit, schema = UNITS[files.format](file, text, dialect)
-        repeated = [name for name, count in Counter(schema.names).items() if count > 1]
-        if repeated:
-            raise SourceError(
-                f"File {file.path} has two columns named {repeated[0]!r}. Rename one."
-            )
+        refuse_repeated(schema, f"File {file.path}")
         units.append(unit)
         schemas.append(schema)
     schema = without_index(_one_schema(schemas, files), files.title)
@@ -57,8 +53,6 @@ def open_files(
             unit.layout.types.update({each.name: each.type for each in schema})
     is_csv = any(isinstance(unit, CsvFile) for unit in units)
     feed = Feed(tuple(units), files.title, tuple(schema.names), is_csv=is_csv)
-    if feed.rows == 0:
-        raise SourceError(f"{files.title} holds no rows. At least one is needed.")
     with explained(files.title, ADVICE[files.format]):
         return nw.from_native(schema.empty_table(), eager_only=True), feed
 
@@ -84,8 +78,6 @@ class ParquetFile(FileUnit):
         with parquet.ParquetFile(file.path) as opened:
             meta = opened.metadata
             counts = tuple(meta.row_group(i).num_rows for i in range(meta.num_row_groups))
-            if min(counts, default=0) < 0:
-                raise SourceError(f"File {file.path} is damaged: a row group has negative length.")
             return cls(file, tuple(range(len(counts))), counts), opened.schema_arrow
 
     def read(self, columns: Sequence[Any] | None, rows: int) -> Iterator[Any]:
@@ -259,11 +251,7 @@ def open_stream(
             head = head_of(stream)
             layout = CsvText.of(head, dialect, text, what)
             schema = layout.schema
-    if len(set(schema.names)) < len(schema.names):
-        raise SourceError(
-            f"Two columns of the stream have the same name, among {shortened(schema.names)}. "
-            "Rename one."
-        )
+    refuse_repeated(schema, "The stream")
     schema = without_index(schema, what)
     batches = [opened if layout is None else pa.PythonFile(Replay(head, stream), "r")]
 
@@ -279,6 +267,13 @@ def open_stream(
     names = tuple(schema.names)
     feed = Feed((Batches(walk),), what, names, again=False, is_csv=layout is not None)
     return nw.from_native(schema.empty_table(), eager_only=True), feed
+
+
+def refuse_repeated(schema: Any, what: str) -> None:
+    """Refuse a table with two columns of the same name."""
+    for name, count in Counter(schema.names).items():
+        if count > 1:
+            raise SourceError(f"{what} has two columns named {name!r}. Rename one.")
 
 
 def without_index(schema: Any, title: str) -> Any:
@@ -309,12 +304,8 @@ def _one_schema(schemas: list[Any], files: FileSet) -> Any:
                 f"{' and '.join(differences)}. Give files of one table."
             )
     plain = [pa.schema([(each.name, _plain(each.type)) for each in schema]) for schema in schemas]
-    try:
+    with explained(files.title, "Write each column with one type."):
         merged = pa.unify_schemas(plain, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise SourceError(
-            f"{files.title}: {first_line(error)} Write each column with one type."
-        ) from None
     # A column of nothing but missing values is one of numbers.
     return pa.schema(
         [(f.name, pa.float64() if pa.types.is_null(f.type) else f.type) for f in merged]
