@@ -221,8 +221,6 @@ def checked_weight(weight: Any, y: Array) -> Array | None:
     if weight is None:
         return None
     xp = namespace(y)
-    if isinstance(weight, Real):
-        weight = xp.full(y.shape, float(weight), dtype=y.dtype, device=y.device)
     refuse_masked(weight, "sample_weight")
     refuse_dates(weight, "sample_weight")
     weight = check_array(weight, ensure_2d=False, dtype=None, input_name="sample_weight")
@@ -363,7 +361,7 @@ def refuse_masked(values: Any, name: str) -> None:
 
 def refuse_no_table(X: Any) -> None:
     """Refuse rows that are not a table, of kinds for which scikit-learn has no clear error."""
-    kind, dtype, shape = type(X).__name__, getattr(X, "dtype", None), getattr(X, "shape", None)
+    kind, dtype = type(X).__name__, getattr(X, "dtype", None)
     if (isinstance(X, dict | set) and not issparse(X)) or hasattr(X, "__next__"):
         raise TypeError(
             f"X is a {kind}, not a table. Give an array, a sparse matrix or a frame (pd.DataFrame "
@@ -374,7 +372,7 @@ def refuse_no_table(X: Any) -> None:
             f"X is a structured array with the fields {', '.join(dtype.names)}. Give a table: "
             "pd.DataFrame(X), or np.lib.recfunctions.structured_to_unstructured(X)."
         )
-    if isinstance(shape, tuple) and len(shape) == 2 and shape[1] == 0 and hasattr(X, "columns"):
+    if hasattr(X, "columns") and (shape := X.shape)[1] == 0:
         raise ValueError(
             f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required: the "
             "frame has no columns."

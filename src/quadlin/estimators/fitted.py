@@ -521,21 +521,11 @@ def require_law(fitted: Fitted, estimator: Any, what: str = "Standard errors") -
         return fitted.law
     if fitted.state.status is Status.interrupted:
         text = "The fit was interrupted before its standard errors were computed. Fit again."
-    elif hasattr(estimator, "draws") and fitted.noise is not None and what != "Standard errors":
-        text = (
-            f"{what} need a fit with draws=200, which is fast and allows for unseen levels, or "
-            "with uncertainty=True. Set one of them and call `fit` again."
-        )
-    elif getattr(estimator, "uncertainty", False):
-        text = (
-            f"{what} are not known, because this model was learned by `partial_fit`, or before "
-            "uncertainty=True was set. Call `fit`, which computes them."
-        )
     else:
-        text = f"{what} need a fit with uncertainty=True. Set it and call `fit` again."
+        text = f"{what} need `fit` with uncertainty=True; `partial_fit` computes none."
         if hasattr(estimator, "draws"):
             text += (
                 " For rows of one-hot fields, draws=200 also gives the noise and standard "
-                "deviations of predictions, with penalties learned."
+                "deviations of predictions, with penalties learned and unseen levels allowed for."
             )
     raise AttributeError(text)
