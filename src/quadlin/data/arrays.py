@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from os import PathLike
 from typing import Any
 
 import joblib
@@ -13,7 +14,7 @@ from scipy.sparse import csr_array, issparse, load_npz
 
 from quadlin.core.arrays import refuse_broken_sparse, to_numpy
 from quadlin.core.chunks import Chunk, even_cuts
-from quadlin.data.files import File
+from quadlin.data.files import FORMATS, File, FileSet, Format
 from quadlin.data.names import SourceError, explained
 from quadlin.data.reader import Reader, check_lengths
 from quadlin.data.source import Feed, Unit
@@ -46,6 +47,26 @@ def load_numpy(path: str, format: str) -> tuple[Any, Any, Any]:
                 X, y, weight = (archive[n] if n in names else None for n in ("X", "y", "weight"))
                 return X, y, weight
         return load_npz(path), None, None
+
+
+def open_numpy(files: FileSet, options: Any) -> tuple[Feed, Reader]:
+    """Open an array in a file; targets and weights may be in files of their own."""
+    if len(files.files) > 1:
+        raise SourceError(f"{files.title}: give one NumPy file at a time.")
+    file = files.files[0]
+    X, *inside = load_numpy(file.path, files.format)
+    given = [
+        load_numpy(str(v), "npy")[0] if isinstance(v, str | PathLike) else v
+        for v in (options.target, options.weight)
+    ]
+    y, weight = (b if a is None else a for a, b in zip(given, inside, strict=True))
+    return open_array(X, y, weight, options.missing, files.title, file)
+
+
+FORMATS |= {
+    "npy": Format((".npy",), open_numpy, "NumPy"),
+    "npz": Format((".npz",), open_numpy, "NumPy archive"),
+}
 
 
 @dataclass(frozen=True)

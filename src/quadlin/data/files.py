@@ -1,37 +1,31 @@
 """Files on disk: which files a path means, their format, and whether they change while in use."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from glob import glob, has_magic
 from os import fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from quadlin.data.names import SourceError, explained
 from quadlin.data.source import Unit
 
-SUFFIXES = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".arrows": "arrow",
-    ".npy": "npy",
-    ".npz": "npz",
-    ".svm": "svmlight",
-    ".svmlight": "svmlight",
-    ".libsvm": "svmlight",
-    ".ffm": "libffm",
-    ".libffm": "libffm",
-}
-FORMATS = tuple(dict.fromkeys(SUFFIXES.values()))
-TITLES = {"parquet": "Parquet", "arrow": "Arrow", "csv": "CSV", "tsv": "TSV", "npy": "NumPy"}
 PACKED = (".gz", ".bz2", ".xz")
-PACKABLE = {"csv": (".gz", ".bz2"), "tsv": (".gz", ".bz2"), "svmlight": PACKED, "libffm": PACKED}
+
+
+class Format(NamedTuple):
+    """A format of files. The module that reads one adds it to `FORMATS`."""
+
+    suffixes: tuple[str, ...]
+    # (files, options of `open_source`) → the feed, and the reader or, of tables, an empty frame
+    open: Callable[..., tuple[Any, Any]]
+    title: str
+    packed: tuple[str, ...] = ()  # how files may be compressed
+    is_table: bool = False
+
+
+FORMATS: dict[str, Format] = {}
 
 
 @dataclass(frozen=True)
@@ -124,7 +118,7 @@ def find(given: Any, format: str | None) -> FileSet:
     for file in files:
         if not (file.size and Path(file.path).is_file()):
             raise SourceError(f"{file.path} is empty (0 bytes), or no file. Write it again.")
-    title = f"{TITLES.get(chosen, chosen)} {kind} {shown}"
+    title = f"{FORMATS[chosen].title} {kind} {shown}"
     count = f", {len(files)} file{'s' * (len(files) != 1)}" if kind != "file" else ""
     return FileSet(files, chosen, title + count)
 
@@ -134,8 +128,8 @@ def format_of(path: str) -> str | None:
     name = Path(path)
     packed = name.suffix.lower() in PACKED
     suffix = (name.with_suffix("") if packed else name).suffix.lower()
-    format = SUFFIXES.get(suffix)
-    if format is None or not packed or name.suffix.lower() in PACKABLE.get(format, ()):
+    format = next((key for key, each in FORMATS.items() if suffix in each.suffixes), None)
+    if format is None or not packed or name.suffix.lower() in FORMATS[format].packed:
         return format
     raise SourceError(f"{path}: a {format} file cannot be read compressed. Decompress it first.")
 
@@ -184,7 +178,7 @@ def _inside(folder: Path, format: str | None) -> list[str]:
         paths.append(str(path))
     if not paths:
         raise SourceError(
-            f"Folder {folder!s} holds no files of rows ({', '.join(SUFFIXES)}). "
+            f"Folder {folder!s} holds no files of rows ({', '.join(FORMATS)}). "
             "Check the path, or give `format` if the files have other names."
         )
     return paths

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from quadlin.data.arrays import Items
-from quadlin.data.files import FileSet, FileUnit
+from quadlin.data.files import FORMATS, PACKED, FileSet, FileUnit, Format
 from quadlin.data.names import SourceError, explained, first_line
 from quadlin.data.reader import Reader
 from quadlin.data.source import Feed
@@ -167,26 +167,17 @@ def placed(X: csr_array, width: int | None, base: int, path: str) -> csr_array:
     return csr_array(parts, shape=(X.shape[0], width))
 
 
-def open_lines(
-    files: FileSet, n_features: int | None, zero_based: bool | str, missing: str
-) -> tuple[Feed, Reader]:
+def open_lines(files: FileSet, options: Any) -> tuple[Feed, Reader]:
     """Open files; a scan finds what is not given: the number of features, their base, the fields.
 
-    Parameters
-    ----------
-    files : FileSet
-        The files.
-    n_features : int or None
-        Number of features. If None, the largest index decides.
-    zero_based : bool or "auto"
-        Whether the first feature has index 0; "auto" means yes if 0 occurs in any file.
-    missing : str
-        What to do with NaN.
-
-    Returns
-    -------
-    feed, reader
+    If `n_features` is None, the largest index decides. `zero_based` tells whether the first feature
+    has index 0; "auto" means yes if 0 occurs in any file.
     """
+    if options.target is not None or options.weight is not None:
+        raise SourceError(
+            f"{files.title} contains its own target: leave out `target` and `weight`."
+        )
+    n_features, zero_based, missing = options.n_features, options.zero_based, options.missing
     units = [Lines(file, files.format) for file in files.files]
     fields: tuple[np.ndarray, ...] = ()
     width, base, per_row = n_features, 1 - bool(zero_based), 64.0
@@ -285,3 +276,9 @@ class Scan:
 def _rows_of(X: csr_array) -> np.ndarray:
     """Return the row of each entry."""
     return np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+
+
+FORMATS |= {
+    "svmlight": Format((".svm", ".svmlight", ".libsvm"), open_lines, "svmlight", PACKED),
+    "libffm": Format((".ffm", ".libffm"), open_lines, "libffm", PACKED),
+}

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.chunks import is_dask
-from quadlin.data.arrays import load_numpy, open_array, open_frame, open_iterator, vector_of
+from quadlin.data.arrays import open_array, open_frame, open_iterator, vector_of
 from quadlin.data.columns import is_text, is_whole, number_dtype, values_of
 from quadlin.data.csv_text import Dialect
 from quadlin.data.dask_rows import is_dask_frame, open_dask_array, open_dask_frame
@@ -25,11 +25,11 @@ from quadlin.data.encoder import (
     kind_of,
 )
 from quadlin.data.files import FORMATS, find
-from quadlin.data.lines import PARSERS, open_line_stream, open_lines
+from quadlin.data.lines import PARSERS, open_line_stream
 from quadlin.data.names import SourceError, did_you_mean, explained, shortened
 from quadlin.data.reader import POLICIES, Means, Reader
 from quadlin.data.source import Feed, Source, default_rows
-from quadlin.data.tables import open_dataset, open_files, open_query, open_stream
+from quadlin.data.tables import open_dataset, open_query, open_stream
 
 CSV = ("csv", "tsv")
 MANY_LABELS, MOST_UNASKED = 1000, 50  # most labels of a target, if asked for and if not
@@ -144,27 +144,11 @@ def _open_path(given: Any, options: Options) -> tuple[Feed, Reader]:
     files = find(given, options.format)
     if files.format not in CSV:
         options.refuse_csv_options(files.title)
-    y, weight, missing = options.target, options.weight, options.missing
-    if files.format in PARSERS:
+    format = FORMATS[files.format]
+    if not format.is_table:
         options.refuse_table_options(files.title)
-        if y is not None or weight is not None:
-            raise SourceError(
-                f"{files.title} contains its own target: leave out `target` and `weight`."
-            )
-        return open_lines(files, options.n_features, options.zero_based, missing)
-    if files.format in ("npy", "npz"):
-        options.refuse_table_options(files.title)
-        if len(files.files) > 1:
-            raise SourceError(f"{files.title}: give one NumPy file at a time.")
-        file = files.files[0]
-        X, *inside = load_numpy(file.path, files.format)
-        given_apart = [
-            load_numpy(str(v), "npy")[0] if isinstance(v, str | PathLike) else v
-            for v in (y, weight)
-        ]
-        y, weight = (b if a is None else a for a, b in zip(given_apart, inside, strict=True))
-        return open_array(X, y, weight, missing, files.title, file)
-    return table_reader(*open_files(files, options.text, options.dialect_of(files.format)), options)
+    feed, layout = format.open(files, options)
+    return table_reader(layout, feed, options) if format.is_table else (feed, layout)
 
 
 def _open_handle(handle: Any, options: Options) -> tuple[Feed, Reader]:

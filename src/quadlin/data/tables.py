@@ -11,7 +11,7 @@ import narwhals as nw
 from quadlin.core.messages import warn
 from quadlin.data.csv_text import ADVICE as CSV_ADVICE
 from quadlin.data.csv_text import CsvText, Dialect, Replay, arrow, head_of, in_utf8
-from quadlin.data.files import File, FileSet, FileUnit
+from quadlin.data.files import FORMATS, File, FileSet, FileUnit, Format
 from quadlin.data.names import SourceError, explained, shortened
 from quadlin.data.source import Feed, Unit, spread
 
@@ -20,26 +20,10 @@ BUFFER = 1 << 16  # bytes of each column read at once; whole column chunks would
 INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives to an index without one
 
 
-def open_files(
-    files: FileSet, text: Sequence[Any], dialect: Dialect
-) -> tuple[nw.DataFrame[Any], Feed]:
-    """Read the schema of each file.
-
-    Parameters
-    ----------
-    files : FileSet
-        The files.
-    text : sequence of str
-        Columns of CSV files that are text even if they look like numbers.
-    dialect : Dialect
-        The dialect of CSV files.
-
-    Returns
-    -------
-    sample, feed
-        An empty frame with all columns, and the feed.
-    """
+def open_files(files: FileSet, options: Any) -> tuple[Feed, nw.DataFrame[Any]]:
+    """Return the feed of files, and an empty frame with all columns, from their schemas."""
     arrow()  # if it is missing, say so before anything else
+    text, dialect = options.text, options.dialect_of(files.format)
     units, schemas = list[Unit](), []
     for file in files.files:
         with explained(f"File {file.path}", ADVICE[files.format]):
@@ -54,7 +38,7 @@ def open_files(
     is_csv = any(isinstance(unit, CsvFile) for unit in units)
     feed = Feed(tuple(units), files.title, tuple(schema.names), is_csv=is_csv)
     with explained(files.title, ADVICE[files.format]):
-        return nw.from_native(schema.empty_table(), eager_only=True), feed
+        return feed, nw.from_native(schema.empty_table(), eager_only=True)
 
 
 @dataclass(frozen=True)
@@ -169,6 +153,12 @@ UNITS: dict[str, Callable[..., tuple[Unit, Any]]] = {
     "arrow": ArrowFile.opened,
     "csv": CsvFile.opened,
     "tsv": CsvFile.opened,
+}
+FORMATS |= {
+    "parquet": Format((".parquet", ".pq"), open_files, "Parquet", is_table=True),
+    "csv": Format((".csv",), open_files, "CSV", (".gz", ".bz2"), is_table=True),
+    "tsv": Format((".tsv", ".tab"), open_files, "TSV", (".gz", ".bz2"), is_table=True),
+    "arrow": Format((".arrow", ".feather", ".ipc", ".arrows"), open_files, "Arrow", is_table=True),
 }
 
 
