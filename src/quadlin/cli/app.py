@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
 
 from quadlin import __version__
@@ -47,7 +47,6 @@ COMMANDS = {
     "demo": ("quadlin.cli.reproduction", "Show the method on problems with a known answer."),
     "reproduce": ("quadlin.cli.reproduction", "Run the experiments of the paper."),
 }
-COMMON = Group("Common options", sort_key=100)
 OK, FAILED, USAGE, STOPPED = 0, 1, 2, 130
 EXPECTED = (ValueError, OSError, ImportError, MemoryError, Warning, KeyboardInterrupt)
 
@@ -68,9 +67,14 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    debug = "--debug" in argv
     try:
-        build(argv).meta(list(argv), result_action="return_value")
+        # A lone hyphen would be taken for an option.
+        tokens = [STANDARD if token == "-" else token for token in argv]
+        command, bound, _ = build(argv).parse_args(tokens)
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):  # all is imported
+                signal.signal(number, signal.default_int_handler)
+        command(*bound.args, **bound.kwargs)
         return OK
     except BrokenPipeError:
         raise
@@ -79,20 +83,20 @@ def _run(argv: Sequence[str]) -> int:
             return OK
         raise
     except (CycloptsError, UsageError) as error:
-        command = next((f" {token}" for token in argv if token in COMMANDS), "")
-        return _failed(error, USAGE, debug, f" See: quadlin{command} --help")
+        name = next((f" {token}" for token in argv if token in COMMANDS), "")
+        return _failed(error, USAGE, f" See: quadlin{name} --help")
     except KeyboardInterrupt as error:
         told = error if error.args else KeyboardInterrupt("Stopped; nothing was saved.")
-        return _failed(told, STOPPED, debug)
+        return _failed(told, STOPPED)
     except Exception as error:
         advised = "pip install" in str(error)  # cyclopts only says that a command is not importable
         if isinstance(error, ImportError) and isinstance(error.__cause__, ImportError):
             error = error if advised else error.__cause__
-        return _failed(error, FAILED, debug)
+        return _failed(error, FAILED)
 
 
 def build(argv: Sequence[str]) -> App:
-    """Return the program, with a `meta` that takes the options of every command."""
+    """Return the program."""
     app = App(
         name="quadlin",
         help=HELP,
@@ -100,7 +104,6 @@ def build(argv: Sequence[str]) -> App:
         default_parameter=EVERY_OPTION,
         version=__version__,
         result_action="return_value",
-        suppress_keyboard_interrupt=False,
         exit_on_error=False,
         print_error=False,
     )
@@ -108,27 +111,6 @@ def build(argv: Sequence[str]) -> App:
         # A summary would replace the whole help of a command that is loaded.
         app.command(f"{module}:{name}", name=name, help=None if name in argv else summary)
 
-    def launch(
-        *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
-        debug: Annotated[bool, Parameter(group=COMMON)] = False,
-    ) -> None:
-        """Take what every command takes.
-
-        Parameters
-        ----------
-        debug
-            Show where in the code an error occurred.
-        """
-        # A lone hyphen would be taken for an option.
-        given = [STANDARD if token == "-" else token for token in tokens]
-        command, bound, _ = app.parse_args(given)
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):  # all is imported
-                signal.signal(number, signal.default_int_handler)
-        command(*bound.args, **bound.kwargs)
-
-    app.meta.suppress_keyboard_interrupt = False
-    app.meta.default(launch)
     return app
 
 
@@ -150,12 +132,12 @@ def sentence(message: Any) -> str:
     text = as_flags(" ".join(text.split())) or type(message).__name__
     unexpected = isinstance(message, BaseException) and not isinstance(message, EXPECTED)
     if unexpected and type(message).__module__.split(".")[0] not in ("quadlin", "cyclopts"):
-        text = f"unexpected {type(message).__name__}: {text} (--debug shows where)"
+        text = f"unexpected {type(message).__name__}: {text} (QUADLIN_DEBUG=1 shows where)"
     return printable(text)
 
 
-def _failed(error: BaseException, code: int, debug: bool, hint: str = "") -> int:
-    if debug:
+def _failed(error: BaseException, code: int, hint: str = "") -> int:
+    if os.environ.get("QUADLIN_DEBUG"):
         traceback.print_exception(error)
     sys.stderr.write(f"quadlin: {sentence(error)}{hint}\n")
     return code

@@ -30,12 +30,9 @@ from quadlin.data.encoder import MISSING_LEVEL
 from quadlin.exceptions import IdentifierWarning
 from quadlin.explain.diagnosis import listed
 from quadlin.explain.tables import text_table
-from quadlin.metrics import degrees_of_freedom
 
 MARKS = {"good": "ok", "note": "note", "warning": "!"}
 SCARCE = 0.05  # of the rows: fewer incomplete ones are dropped rather than filled
-RANKS = (1, 2, 5, 10)  # for which rows per parameter are told
-PLENTY, ENOUGH = 10, 4  # rows per parameter: with noise, and with little of it
 
 
 class Finding(NamedTuple):
@@ -54,8 +51,8 @@ def check(
 ) -> None:
     """Check a table, and suggest how to fit it.
 
-    Reports the numbers of rows and columns, types, missing values, constant columns,
-    whole numbers that only identify rows, and rows per parameter.
+    Reports the numbers of rows and columns, types, missing values, constant columns
+    and whole numbers that only identify rows.
 
       quadlin check houses.csv --target price
       quadlin check "sales/*.parquet" --target amount --json
@@ -100,7 +97,6 @@ def check(
     used = {name: value for name, value in options.items() if value not in (None, [], "")}
     parts = ["quadlin fit", shlex.quote(shown), *(flag(n, v) for n, v in used.items())]
     command = " ".join([*parts, "-o model.safetensors"])
-    ratios = {k: fitted / degrees_of_freedom(width, k) for k in RANKS if k <= max(width, 1)}
     lines += [
         *(Finding("note", "reading", text) for text in _notes(noticed)),
         _incomplete(missing, n_rows, complete),
@@ -113,7 +109,7 @@ def check(
             }
         ),
         _target(source, total.target),
-        _rows(fitted, ratios),
+        _rows(fitted),
     ]
     title = "The standard input" if shown == "-" else source.feed.title
     head = f"{title}, {n_rows:,} rows × {width:,} features"
@@ -126,7 +122,6 @@ def check(
         "missing": missing,
         "constant": constant,
         "ids": [*left_out, *ids],
-        "rows_per_parameter": ratios,
         "findings": [line._asdict() for line in lines],
         "command": command,
     }
@@ -247,12 +242,7 @@ def _target(source: Source, target: Moments) -> Finding:
     return Finding("good", "target", f"mean {number(mean)}, standard deviation {number(sd)}.")
 
 
-def _rows(fitted: int, ratios: dict[int, float]) -> Finding:
+def _rows(fitted: int) -> Finding:
     if fitted < 2:
         return Finding("warning", "rows", f"{fitted}, but a fit needs at least 2.")
-    told = ", ".join(f"{number(ratio)} at rank {k}" for k, ratio in ratios.items())
-    text = f"{fitted:,} to fit, or per parameter {told}."
-    if ratios.get(1, PLENTY) >= PLENTY:
-        return Finding("good", "rows", text)
-    few = "Few for noisy data" if ratios[1] >= ENOUGH else "Too few without a penalty"
-    return Finding("note", "rows", f"{text} {few}: fit chooses penalties that suit them.")
+    return Finding("good", "rows", f"{fitted:,} to fit.")

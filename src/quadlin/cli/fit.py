@@ -102,7 +102,7 @@ def fit(
     if classify is None:
         classify = _is_classified(source, answer)
     estimator = make_estimator(model, source, fm, classify)
-    start, score = time.perf_counter(), None
+    start, score, stopped = time.perf_counter(), None, False
     try:
         near = hold_rows(source, answer)
         with watched(near, "fitting", answer.silent, again=True) as rows:
@@ -114,17 +114,15 @@ def fit(
                 estimator.adopt(replace(estimator.fitted_, train_score=score))
     except KeyboardInterrupt:
         if not hasattr(estimator, "fitted_"):
-            raise KeyboardInterrupt("Stopped; nothing was saved.") from None
-        _remember(estimator, read)
-        save(estimator, output)
-        raise KeyboardInterrupt(
-            f"Stopped; the model of the last finished step is in {output}."
-        ) from None
+            raise
+        stopped = True
     _remember(estimator, read)
+    save(estimator, output)
+    if stopped:
+        raise KeyboardInterrupt(f"Stopped; the model of the last finished step is in {output}.")
     if source.dropped:
         gap = "a missing target" if read.missing == "mean" else "missing values"
         print_note(f"{source.dropped:,} rows with {gap} were left out.", answer.silent)
-    save(estimator, output)
     content, table = _outcome(estimator, score)
     content = {
         "model": str(output),

@@ -1,6 +1,5 @@
 """The rows and models that a command names: files or the standard input, read with progress."""
 
-import os
 import shutil
 import sys
 import threading
@@ -32,6 +31,7 @@ from quadlin.data.csv_text import Dialect
 from quadlin.data.files import FORMATS, find, format_of
 from quadlin.data.source import cached
 from quadlin.explain.diagnosis import listed
+from quadlin.files.atomic import kind_of
 from quadlin.files.model_file import load
 
 CSV = ("csv", "tsv")
@@ -97,13 +97,7 @@ def check_output(path: Path, *inputs: Any) -> None:
     """Refuse an output that cannot be written, before an hour is spent on its content."""
     if str(path) == STANDARD:
         raise UsageError("This command writes to a file, not to the standard output. Name a file.")
-    folder = path.parent
-    if path.is_dir():
-        raise SourceError(f"{path} is a folder. Give the name of a file in it.")
-    if not folder.is_dir():
-        raise SourceError(f"There is no folder {folder} to write {path.name} to. Create it first.")
-    if not os.access(folder, os.W_OK):
-        raise SourceError(f"The folder {folder} is not writable. Choose another one for {path}.")
+    kind_of(path)
     for given in map(str, inputs):
         try:
             files = [file.path for file in find(given, None).files]

@@ -59,10 +59,19 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def kind_of(path: str | os.PathLike[str]) -> Literal["nothing", "file", "stream"]:
-    """Return what is at a path; raise an OSError for a folder, a disk or a socket."""
+    """Return what is at a path; raise an OSError where no file can be written."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
+        folder = Path(os.path.realpath(path)).parent
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"There is no folder {folder} to write to. Make it first."
+            ) from None
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(
+                f"The folder {folder} is not writable. Choose another one."
+            ) from None
         return "nothing"
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(f"{path} is a folder. Give the name of a file in it.")
@@ -75,8 +84,6 @@ def kind_of(path: str | os.PathLike[str]) -> Literal["nothing", "file", "stream"
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {target.parent} to write to. Make it first.")
     for name in os.listdir(target.parent):
         if name.startswith(f".{target.name}.") and name.endswith(TEMPORARY):
             with suppress(OSError):  # gone, or not ours
