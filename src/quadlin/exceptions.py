@@ -1,7 +1,7 @@
 """The warnings of quadlin, which `warnings.filterwarnings` can tell apart.
 
 A fit that neither converged nor was stopped gives scikit-learn's `ConvergenceWarning`, with the
-advice of its `status_`. All others are these, and a `UserWarning`.
+advice of its `status_`. The other warnings are these; each of them is a `UserWarning`.
 
 Examples
 --------

@@ -43,7 +43,7 @@ def align_phase(signal: Any, reference: Any) -> np.ndarray:
 def signal_error(signal_true: Any, signal: Any) -> float:
     r"""Return :math:`\min_\phi |z - \phi \hat z| / |z|`, φ any sign, or phase if complex.
 
-    0 is perfect, about 1.4 or less is what a random signal of the same size has.
+    0 is perfect; a random signal of the same size has 1.4 or less.
 
     Examples
     --------

@@ -543,9 +543,9 @@ def open_source(
     labels : "learn", "auto", sequence of str or None
         For classifiers whose target is a text column, the labels; the target of a row is then the
         position of its label. "learn" finds the labels by a scan and sorts them; a numeric target
-        stays as it is. "auto" does the same, but refuses text that is unlikely to be labels:
-        numbers with a stray word among them, more than 50 different values, or a different value
-        in every second row.
+        stays as it is. "auto" does the same, but raises an error for text that is unlikely to be
+        labels: numbers with a stray word among them, more than 50 different values, or a
+        different value in every second row.
 
     Returns
     -------

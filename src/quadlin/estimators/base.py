@@ -79,7 +79,7 @@ class SecondOrderModel(BaseEstimator):
         Parameters
         ----------
         first, second : str or int
-            As for `interaction`.
+            The features, by name or by position.
 
         Returns
         -------
@@ -92,60 +92,60 @@ class SecondOrderModel(BaseEstimator):
 
     @property
     def coef_std_(self) -> Array:
-        """Return the standard errors of `coef_`. Needs ``uncertainty=True``."""
+        """The standard errors of `coef_`. Needs ``uncertainty=True``."""
         return self._law().coef_std()[0]
 
     @property
     def intercept_std_(self) -> float:
-        """Return the standard error of `intercept_`. Needs ``uncertainty=True``."""
+        """The standard error of `intercept_`. Needs ``uncertainty=True``."""
         return self._law().coef_std()[1]
 
     @property
     def coef_(self) -> Array:
-        """Return w in the user's units, one entry per feature of `interactions_.names`."""
+        """w in the user's units, one entry per feature of `interactions_.names`."""
         fitted = self._fitted("coef_")
         coef = fitted.state.raw.coef
         return coef if fitted.options.fit_linear else namespace(coef).zeros_like(coef)
 
     @property
     def intercept_(self) -> float:
-        """Return b in the user's units."""
+        """b in the user's units."""
         fitted = self._fitted("intercept_")
         return fitted.state.raw.intercept if fitted.options.fit_intercept else 0.0
 
     @property
     def components_(self) -> Array:
-        """Return the orthonormal rows of the low-rank part."""
+        """The components of L, as rows."""
         return self._fitted("components_").state.raw_low_rank.components
 
     @property
     def eigenvalues_(self) -> Array:
-        """Return the signed eigenvalues of the low-rank part, in order of decreasing size."""
+        """The signed eigenvalues of L, in order of decreasing size."""
         return self._fitted("eigenvalues_").state.raw_low_rank.eigenvalues
 
     @property
     def has_diagonal_(self) -> Array:
-        """Return which features have a diagonal entry in M."""
+        """Which squares are in the model: the diagonal entries of M."""
         return self._fitted("has_diagonal_").state.units.free > 0
 
     @property
     def moments_(self) -> Moments:
-        """Return the moments of the features."""
+        """The moments of the features."""
         return self._fitted("moments_").state.features
 
     @property
     def target_moments_(self) -> Moments:
-        """Return the moments of the target, as those of one feature."""
+        """The moments of the target, as of one feature."""
         return self._fitted("target_moments_").state.target
 
     @property
     def rank_(self) -> int:
-        """Return the rank that was fitted, that of the low-rank part beside pairs."""
+        """The fitted rank of the low-rank part."""
         return int(self._fitted("rank_").state.low_rank.s.shape[0])
 
     @property
     def pairs_(self) -> PairReport | None:
-        """Return the pairs of features beside the low-rank part; None if there was no search."""
+        """The single pairs in the model, with standard errors and tests; None without a search."""
         fitted = self._fitted("pairs_")
         if (report := fitted.pair_report) is None:
             return None
@@ -155,42 +155,42 @@ class SecondOrderModel(BaseEstimator):
 
     @property
     def alpha_(self) -> tuple[float, float]:
-        """Return the penalties of w and of M, given or chosen."""
+        """The penalties of w and of M, given or chosen."""
         return self._fitted("alpha_").options.alpha
 
     @property
     def history_(self) -> tuple[Record, ...]:
-        """Return the loss after each step."""
+        """The loss after each step."""
         return self._fitted("history_").state.history
 
     @property
     def status_(self) -> Status:
-        """Return how the fit ended."""
+        """How the fit ended; its value is advice."""
         return self._fitted("status_").state.status
 
     @property
     def n_iter_(self) -> int:
-        """Return the number of steps."""
+        """The number of steps."""
         return max(1, self._fitted("n_iter_").state.history[-1].step)
 
     @property
     def n_samples_seen_(self) -> int:
-        """Return the number of rows learned from."""
+        """The number of rows that were learned from."""
         return self._fitted("n_samples_seen_").n_rows
 
     @property
     def interactions_(self) -> Interactions:
-        """Return a view of M as coefficients of products, in the user's units."""
+        """Coefficients of products: ``interactions_["a", "b"]``, ``interactions_.top(10)``."""
         return self._fitted("interactions_").interactions()
 
     @property
     def encoder_(self) -> TableEncoder | None:
-        """Return the encoder of the text columns, None where there are none."""
+        """The encoder of the text columns; None if there are none."""
         return self._fitted("encoder_").columns.encoder
 
     @property
     def fill_(self) -> dict[str, float] | None:
-        """Return the replacements of missing numbers, by column; None if nothing was filled."""
+        """What replaces missing numbers, by column; None if nothing was filled."""
         return self._fitted("fill_").columns.fill
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -266,7 +266,8 @@ class SecondOrderModel(BaseEstimator):
             The rows for the standard deviations. Without them they refer to rows that are
             distributed like the fitted ones, but with independent columns.
         reference : "mean", "zero" or mapping, default="mean"
-            As for `contributions`; effects of levels are measured from there.
+            Where effects are measured from: the mean of the fitted rows, zero in every column, or
+            a mapping such as ``{"city": "Oslo"}``, with the mean in all other columns.
 
         Returns
         -------
@@ -308,7 +309,7 @@ class SecondOrderModel(BaseEstimator):
         pairs : bool or int, default=True
             True lists all pairs of columns. A number lists that many, the strongest by `effects`,
             and sums the others as "other pairs". False adds half of each pair to each of its
-            columns, which gives the Shapley values with respect to the reference.
+            columns: the Shapley values with respect to the reference.
         reference : "mean", "zero" or mapping, default="mean"
             Where contributions are measured from. "mean": the mean of the fitted rows, so that a
             level of a text column is compared with the average level. "zero": zero in every column,
@@ -454,8 +455,8 @@ class SecondOrderModel(BaseEstimator):
         ----------
         X, y : rows and targets, or None
             With rows the text also compares their error with the leave-one-out error (up to 1,500
-            parameters), and tells which rows account for most of the error, which columns look like
-            ids, and whether the rank is too low: about ten passes.
+            parameters), and names rows that account for most of the error and columns that look
+            like ids, and says whether the rank is too low: about ten passes.
 
         Returns
         -------

@@ -251,12 +251,12 @@ class Classifying(ClassifierMixin, Learning):
 
     @property
     def status_(self) -> Status:
-        """Return how the fit ended; of several fits, that of the first that did not converge."""
+        """How the fit ended; of several fits, the first that did not converge."""
         return self._classes_fitted().status
 
     @property
     def n_passes_(self) -> int:
-        """Return the number of passes of `fit` over the rows, for all classes together."""
+        """The number of passes of `fit` over the rows, for all classes together."""
         return self._classes_fitted().passes
 
     @unflagged
@@ -271,8 +271,8 @@ class Classifying(ClassifierMixin, Learning):
     ) -> Self:
         """Learn from rows that are seen once: O(kd) memory per class, one step per batch.
 
-        The first batch, of at least two rows per parameter, is fitted as by `fit`; each later
-        batch is one step, and the model is the mean of where they lead. With
+        The first batch, of ten rows per parameter if memory allows, is fitted as by `fit`; each
+        later batch is one step, and the model is the mean of where they lead. With
         ``max_memory="minimal"`` no row is kept, not even of a first batch.
 
         Parameters
@@ -604,16 +604,15 @@ def _all_classes(classes: Any, before: np.ndarray | None) -> np.ndarray:
 class SecondOrderClassifier(Classifying, SecondOrderModel):
     r"""Classifier whose log-odds are a second order linear model, of low rank and a few pairs.
 
-    .. math:: \log \frac{P(y = 1 \mid x)}{P(y = 0 \mid x)} = b + x^\top w + x^\top M x,
-              \qquad M = M^\top = L + S,\ \mathrm{rank}\,L \le k,\ S \text{ of few entries}
+    .. math:: \log \frac{P(y = 1 \mid x)}{P(y = 0 \mid x)} = b + x^\top w + x^\top (L + S)\, x
 
-    fitted by maximum likelihood, optionally penalised,
+    with a symmetric L of rank k and an S of few entries, fitted by penalised maximum likelihood,
 
     .. math:: \min\; 2 \sum_i \omega_i \log\left(1 + e^{\mp f(x_i)}\right)
               + \alpha_1 |w|^2 + 2 \alpha_2 \|L\|_F^2
 
     from a start by moment estimates, by Newton steps that never raise the objective. By default the
-    rank, the penalties and the pairs are learned from the rows. Features are standardised
+    rank, the penalties and the pairs are chosen. Features are standardised
     internally and the penalty applies to standardised features; all results are in the user's
     units.
 
@@ -639,7 +638,7 @@ class SecondOrderClassifier(Classifying, SecondOrderModel):
         rows are few (by evidence and leave-one-out predictions), otherwise the penalties of largest
         evidence. The prior makes log-odds with a standard deviation above 10 unlikely, so separable
         rows have finite log-odds. With ``alpha=0`` the steps stop on such rows when the log-loss is
-        0.5% of that of a constant, with status `separated` and a warning.
+        0.5% of a constant's, with status `separated` and a warning.
     pairs : "auto", int, list of pairs of features or None, default="auto"
         The entries of S: at most so many that a search finds, or exactly those of a list. The
         coefficient of a standardised product has a prior of standard deviation 10 (or the penalty
@@ -703,13 +702,13 @@ class SecondOrderClassifier(Classifying, SecondOrderModel):
 
     Notes
     -----
-    Time: O(nnz(X)·k) per pass and some 40 passes with given rank and penalties.
+    Time: O(nnz(X)·k) per pass and 15 to 40 passes with given rank and penalties.
     Choosing them takes some hundred Newton steps of O(np²) on a dense copy of the rows (at most 32
     MB, p ≤ 700 parameters); otherwise a few fits to a loose tolerance, and O(p³) for each rank
     tried, p ≤ 1,500. With more than two classes this is done once per class, and once for the joint
-    fit. `n_passes_` counts passes over X, not steps on the copy. Memory beside X: O((k + 8)d), a
-    block of rows, two numbers per row (and one per class), the copy and p×p while rank and
-    penalties are chosen, and d×d with full whitening.
+    fit. `n_passes_` counts passes over X, not steps on the copy. Memory in addition to X:
+    O((k + 8)d), a block of rows, two numbers per row (and one per class), the copy and p×p while
+    rank and penalties are chosen, and d×d with full whitening.
 
     Examples
     --------

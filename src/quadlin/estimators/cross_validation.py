@@ -46,7 +46,7 @@ class SecondOrderRegressorCV(Regressing, SecondOrderModel):
         A scorer of scikit-learn. None is minus the mean squared error, or minus the mean deviance
         with ``loss="poisson"``.
     pairs : None, "auto", int or list of pairs, default=None
-        Pairs beside every rank. They are searched in the training rows of each fold.
+        Pairs to add to every rank. They are searched in the training rows of each fold.
     squares : {"auto", True, False}, default="auto"
         Whether M has a diagonal. "auto" models squares where they differ from linear terms.
     loss : {"squared", "huber", "poisson"}, default="squared"
@@ -147,7 +147,7 @@ class SecondOrderRegressorCV(Regressing, SecondOrderModel):
             Weights, in the fits and in the scores of scikit-learn's scorers.
         groups : array (n_samples,) or None
             Rows of the same group are held out together; `cv` is then a number of folds, or a
-            splitter for groups. The score then tells how well rows of new groups are predicted.
+            splitter for groups. The score is then about rows of new groups.
 
         Returns
         -------

@@ -97,7 +97,7 @@ class Regressing(RegressorMixin):
         source : Source
             Rows, opened with ``encoder=model.encoder_``.
         return_std : bool, default=False
-            As for `predict`.
+            Whether to also return standard deviations, as `predict` does.
 
         Yields
         ------
@@ -125,9 +125,9 @@ class Regressing(RegressorMixin):
     def predict_interval(self, X: RowsLike, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Return the ends of intervals for new observations.
 
-        The intervals are those of `predict` with its standard deviations: of Student's distribution
-        with as many degrees of freedom as rows minus the effective number of parameters, so that
-        they also hold for few rows. For counts (``loss="poisson"``) the ends are counts.
+        They are quantiles of Student's distribution around `predict`, with its standard deviations
+        and as many degrees of freedom as rows minus the effective number of parameters, so that
+        they are wider with few rows. For counts (``loss="poisson"``) the ends are counts.
 
         Parameters
         ----------
@@ -218,17 +218,16 @@ def explained(loss: Loss, predicted: Iterable[tuple[Chunk, Array, Any]]) -> floa
 
 
 class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
-    r"""Second order linear model with a low-rank, signed quadratic part, and a few pairs beside it.
+    r"""Second order linear model: a signed quadratic part of low rank, and a few pairs.
 
-    .. math:: y = b + x^\top w + x^\top M x + \text{noise},
-              \qquad M = M^\top = L + S,\ \mathrm{rank}\,L \le k,\ S \text{ of few entries}
+    .. math:: y = b + x^\top w + x^\top (L + S)\, x + \text{noise}
 
-    fitted by penalised least squares,
+    with a symmetric L of rank k and an S of few entries, fitted by penalised least squares,
 
     .. math:: \min\; \sum_i \omega_i (f(x_i) - y_i)^2 + \alpha_1 |w|^2 + 2 \alpha_2 \|L\|_F^2
 
     (and S like L if `alpha` is a number; learned penalties leave S free). By default the rank, the
-    penalties and the pairs are learned from the rows. The penalty applies to standardised features;
+    penalties and the pairs are chosen. The penalty applies to standardised features;
     all results are in the user's units. Model parameters: `rank` to `loss`.
     Columns: `categorical_features` to `extrapolation`. Inference: `uncertainty`, `fit_intercept`.
     Computation: `solver` to `random_state`. :doc:`/start/choosing` is their guide.
@@ -268,7 +267,7 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
         Whether to fit b. Without it predictions at zero are zero, and no pairs are searched.
     solver : {"auto", "moments", "paper"}, default="auto"
         "auto" takes Gauss–Newton steps from the moment estimate to the optimum. "moments" is
-        moment estimation alone, for independent features, and "paper" that with steps of full
+        moment estimation alone, for independent features, and "paper" takes its steps with full
         length; neither has a penalty.
     max_iter : int, default=50
         Maximum number of steps. A Gauss–Newton step takes up to twelve passes over the rows.
@@ -313,7 +312,8 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
 
     Notes
     -----
-    A pass takes O(nnz(X)·k) time, and a fit 12 to 170 passes. What intervals promise is in
+    A pass takes O(nnz(X)·k) time, and a fit of given rank 12 passes with 30 rows per parameter, 45
+    with four and more with fewer (:doc:`/guide/large_data`). What intervals promise is in
     :doc:`/guide/uncertainty`.
 
     Examples

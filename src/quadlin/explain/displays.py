@@ -195,7 +195,7 @@ class InteractionDisplay(Display):
         estimator : fitted estimator
             The model.
         X : rows or None
-            As for `effects`: the rows that the standard deviations are over.
+            The rows that the standard deviations are over, as in `effects`.
         columns : int, default=10
             How many columns to show at most.
 
@@ -377,7 +377,7 @@ class PairDisplay(Display):
         columns : (str, str) or None
             Names of the two columns; None takes the strongest pair by `effects`.
         reference : "mean", "zero" or mapping, default="mean"
-            Where all other columns are, as for `contributions`.
+            Where all other columns are: at their means, at zero, or at the given values.
 
         Returns
         -------
@@ -560,7 +560,8 @@ class ContributionDisplay(Display):
         top : int, default=10
             How many parts to show; the others are summed.
         reference : "mean", "zero" or mapping, default="mean"
-            As for `contributions`.
+            Where contributions are measured from: the mean of the fitted rows, zero in every
+            column, or a mapping such as ``{"city": "Oslo"}``.
 
         Returns
         -------

@@ -33,11 +33,11 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
         categories too (ids of users, hours, years), of any number. None keeps them numbers, and so
         does a list for all columns that it does not name.
     draws : int or None, default=None
-        With a number, `fit` draws that many machines from their posterior by Gibbs sampling, and
+        With a number, `fit` draws that many models from the posterior by Gibbs sampling, and
         `predict` returns the mean of their predictions; ``predict(X, return_std=True)`` and
         `noise_` use them too. Draws give intervals and slightly better predictions. They need rows
         of one-hot fields, as in the notes, and ``alpha="auto"``. ``coef_``, ``components_`` and
-        ``interactions_`` are those of the fit without draws.
+        ``interactions_`` describe the fit without draws.
 
     Attributes
     ----------
@@ -47,15 +47,15 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
 
     Notes
     -----
-    Cost and memory are as for :class:`SecondOrderRegressor`, with one exception. Rows with at least
-    two one-hot fields (users, items, hours, devices), perhaps with numbers and lists of labels
-    beside them, are fitted by their posterior if ``alpha="auto"`` and they are in memory, or a
+    Without one-hot fields, cost and memory are those of :class:`SecondOrderRegressor`. Rows with at
+    least two one-hot fields (users, items, hours, devices), perhaps with numbers and lists of
+    labels as well, are fitted by their posterior if ``alpha="auto"`` and they are in memory, or a
     Source that takes up to 1 GB there: up to 60 sampled and then up to 40 variational sweeps over
     all columns (24 and 16 for 100,000 rows and more), in O(nnz(X)·k² + d·k³) time each, with
     O(n·k² + d·k²) memory. Every column has a coefficient and a factor with a normal prior; each
     field and each number has a prior of its own and all other columns share one. Means and
     precisions of the priors and the noise are learned. ``rank="auto"`` starts with 8 components and
-    drops those that the rows do not need. There is no
+    drops those that are not needed. There is no
     search for pairs; if you ask for pairs, the rows are fitted by least squares. An unseen level is
     treated as the mean of its field.
 

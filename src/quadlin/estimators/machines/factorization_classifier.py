@@ -90,7 +90,7 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, SecondOrde
     categorical_features : "from_dtype", None or list, default="from_dtype"
         As for :class:`FactorizationMachineRegressor`: integers are categories too.
     draws : int or None, default=None
-        With a number, `fit` draws that many machines from their posterior by Gibbs sampling, and
+        With a number, `fit` draws that many models from the posterior by Gibbs sampling, and
         probabilities are means over them, which account for the uncertainty of each taste; without,
         they account for it on average. Draws need rows of one-hot fields, as in the notes, and
         ``alpha="auto"``.
@@ -98,7 +98,7 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, SecondOrde
     Attributes
     ----------
     classes_ : array (n_classes,)
-        The labels, sorted. All others as for :class:`SecondOrderClassifier`.
+        The labels, sorted. The other attributes are those of :class:`SecondOrderClassifier`.
 
     Notes
     -----

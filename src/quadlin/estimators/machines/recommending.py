@@ -50,9 +50,9 @@ class Recommending:
         Returns
         -------
         frame
-            One row per user and item, best first: the columns of the user, `rank`, those of the
-            item, and `prediction`. It is a frame of the same library as the input; for arrays it
-            has the positions `user_row` and `item_row`.
+            One row per user and item, best first: the columns of the user, `rank`, the columns of
+            the item, and `prediction`. It is a frame of the same library as the input; for arrays
+            it has the positions `user_row` and `item_row`.
 
         Notes
         -----
@@ -119,7 +119,7 @@ class Recommending:
         -------
         frame, or a dict of columns without pandas
             One row per level (for a column of numbers one row): the `level`, of the dtype that the
-            column had in `fit` (text in a model file of an earlier checkout), its `bias` with all
+            column had in `fit`, its `bias` with all
             other columns at their average (an average level of each field, and the training mean of
             other columns), and `v0`, `v1`, …, the vector v. The coefficient of the product of two
             levels is Σ_a sign(eigenvalues_[a]) v_a v'_a, so the prediction for a user and an item,
@@ -204,7 +204,8 @@ class RecommendingLabels(Recommending):
         Parameters
         ----------
         user_rows, item_rows, n, exclude
-            As for :meth:`FactorizationMachineRegressor.recommend`.
+            Tables of users and of items, the length of the lists, and rows to leave out: see
+            :meth:`FactorizationMachineRegressor.recommend`.
         label : one of `classes_`, or None
             The class whose probability ranks the items, such as "like". None takes the second of
             two classes that are numbers or booleans: 1 of 0 and 1, True of False and True. Which
@@ -213,8 +214,8 @@ class RecommendingLabels(Recommending):
         Returns
         -------
         frame
-            As for :meth:`FactorizationMachineRegressor.recommend`, with the column
-            `probability=label` (`probability` without a label) instead of `prediction`.
+            The columns of both tables, `rank`, and `probability=label` (`probability` without a
+            label), user by user in the order of the list.
 
         Examples
         --------

@@ -82,7 +82,7 @@ class PhaseRetriever(MeasurementEstimator):
     ----------
     signal_ : array (n_features,)
         z, real or complex. Its sign or phase is arbitrary; :func:`quadlin.metrics.align_phase`
-        aligns it with that of another signal.
+        aligns it with another signal.
     status_ : Status
         How the search ended; its value is advice.
     history_ : tuple of Record
@@ -97,15 +97,15 @@ class PhaseRetriever(MeasurementEstimator):
     -----
     About four Gaussian measurements per entry are enough, real or complex, and three
     usually are. Time: a few hundred products with A per start, O(nd) each, or whatever an operator
-    takes. Memory beside A: O(n + d), and d×d up to 2,000 columns of an array, which makes
-    correlated columns as easy as independent ones. A is never copied. A LinearOperator is used by
-    its products alone; its columns should be about orthogonal, as those of Fourier masks are.
+    takes. Memory in addition to A: O(n + d), and d×d up to 2,000 columns of an array, so that
+    correlated columns are as easy as independent ones. A is never copied. Of a LinearOperator only
+    products are used; its columns should be about orthogonal, as with Fourier masks.
 
     A complex vector a and i·a measure the same, so one complex row is two real ones. Complex
     arithmetic uses both of them without a copy: see :doc:`/guide/signals`.
 
     Intensities that are negative because of noise are accepted, as long as their mean is positive.
-    `fit` warns where y holds amplitudes or a background, of which another fit is the proof.
+    `fit` warns if another fit shows that y holds amplitudes or contains a background.
 
     Examples
     --------

@@ -102,18 +102,18 @@ class MatrixSensing(MeasurementEstimator):
     Notes
     -----
     What the measurements reveal about the diagonal depends on the vectors. For 0/1
-    vectors :math:`a_j^2 = a_j`, which differs from all products, so the diagonal is measured. For
+    vectors :math:`a_j^2 = a_j` differs from all products, so the diagonal is measured. For
     ±1 vectors :math:`a_j^2 = 1`, so only its sum is measured; the individual entries follow from
     the off-diagonal entries if the rank k is low, :math:`(d - k)^2 \ge d + k`, and otherwise `fit`
     warns.
 
     A matrix of rank k has dk − k(k−1)/2 unknowns if it is symmetric and k(d + e − k) otherwise. Two
     to three measurements for each are enough: see `benchmarks/signals.py`. With ``rank="auto"`` a
-    symmetric matrix also has a ridge penalty, the one of largest evidence, which is 0 without
+    symmetric matrix also has a ridge penalty, the one of largest evidence: 0 without
     noise.
 
-    Time: O(nnz·k) per pass. Memory beside the rows: O(kd), and d×d up to 2,000 columns. `matrix_`
-    is not formed unless it is asked for.
+    Time: O(nnz·k) per pass. Memory in addition to the rows: O(kd), and d×d up to 2,000 columns.
+    `matrix_` is formed when it is asked for.
 
     Examples
     --------
@@ -242,7 +242,7 @@ class MatrixSensing(MeasurementEstimator):
         Parameters
         ----------
         A : array, sparse matrix or frame (n_samples, n_features), or a tuple (A, B) of two
-            As for `fit`.
+            The vectors a as rows; with a tuple also the vectors b.
 
         Returns
         -------
@@ -273,7 +273,7 @@ class MatrixSensing(MeasurementEstimator):
 
     @property
     def matrix_(self) -> np.ndarray:
-        """Return M."""
+        """M."""
         check_is_fitted(self)
         return np.asarray(self.left_ * self.values_ @ self.right_.T)
 
