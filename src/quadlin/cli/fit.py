@@ -54,7 +54,7 @@ class ModelOptions:
     alpha: str | None = None
     """Ridge penalty, or two separated by a comma for w and for M; auto (the default) chooses."""
     pairs: str | None = None
-    """Products beside the low-rank part: auto, none, a maximum, or "age:income,age:age"."""
+    """Single pairs in the model: auto, none, a maximum, or "age:income,age:age"."""
     loss: str | None = None
     """squared (the default); huber limits the influence of outliers; poisson is for counts."""
     uncertainty: bool | None = None

@@ -93,7 +93,7 @@ class RowOptions:
     format: str | None = None
     """csv, tsv, parquet, arrow, npy, npz, svmlight or libffm. Default: from the file name."""
     delimiter: str | None = None
-    """The column separator of CSV files, such as ";" or tab. Default: that of the header."""
+    """The column separator of CSV files, such as ";" or tab. Default: as in the header."""
     decimal: str | None = None
     """The decimal mark of CSV numbers: . or ,"""
     encoding: str | None = None

@@ -72,7 +72,7 @@ def predict(
     data
         Rows: a file, a folder, a quoted pattern, or - for the standard input (with --format).
     output
-        A .parquet, .csv or .npy file, which replaces an existing one; - prints CSV.
+        A .parquet, .csv or .npy file; an existing one is replaced, and - prints CSV.
     std
         Add the standard deviation of a new observation. Needs fit --uncertainty.
     interval

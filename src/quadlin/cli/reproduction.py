@@ -59,11 +59,11 @@ def reproduce(
     Parameters
     ----------
     full
-        Use the sizes of the paper, which takes hours; --quick, the default, takes minutes.
+        Use the sizes of the paper, and hours; --quick, the default, takes minutes.
     only
         Names of experiments, separated by commas. Default: all.
     folder
-        The folder of the results, which all have the same settings. Default: one in results/.
+        The folder of the results, all of the same settings. Default: one in results/.
     device
         cpu, the default, or a torch device such as cuda.
     jobs
