@@ -138,7 +138,7 @@ class PairReport(Records[Pair]):
         of_rank = "all products" if self.rank >= self.n_features else f"rank {self.rank}"
         return (
             f"The model has products of all features ({of_rank}): interactions_ lists them.\n"
-            f"Beside them, {searched[0].lower()}{searched[1:]}"
+            f"Besides these, {searched[0].lower()}{searched[1:]}"
         )
 
     def _table(self) -> list[str]:
@@ -185,12 +185,12 @@ class PairReport(Records[Pair]):
             notes.append(f"The search ended at its limit, in step {len(self.path) - 1}.")
         if self.rank and self.pairs:
             notes.append(
-                f"Beside them, the model has products of all features, of rank {self.rank}: "
+                f"Besides these, the model has products of all features, of rank {self.rank}: "
                 "interactions_ lists them."
             )
         if self.low_rank:
             notes.append(
-                "Beside these pairs, many features still interact weakly. SecondOrderRegressor "
+                "Besides these pairs, many features still interact weakly. SecondOrderRegressor "
                 "learns such a quadratic part of low rank."
             )
         return notes

@@ -129,7 +129,7 @@ def rank_of(model: Any) -> str:
     if rank == features > 1:
         words += f", all products of the {features} features"
         words += ", shrunk by the penalty" if model.alpha_[1] else ""
-    return words + (f", beside {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")
+    return words + (f", plus {pairs} pair{'s' * (pairs > 1)} of features" if pairs else "")
 
 
 def left_side(model: Any, target: str | None = None) -> str:
