@@ -670,8 +670,9 @@ class SecondOrderClassifier(Classifying, SecondOrderModel):
         `fit` stops when a step would lower the objective by less than this fraction of it. With
         rank 0, or all products, a few more steps bring log-odds that close to the optimum, too.
     max_memory : {"auto", "minimal"} or int, default="auto"
-        As for :class:`SecondOrderRegressor`, per model: there is one for two classes, and otherwise
-        one per class.
+        Bytes for the first batch of `partial_fit`, per model: there is one for two classes, and
+        otherwise one per class. "auto" keeps ten rows per parameter; "minimal" keeps none, and has
+        no penalty (:doc:`/guide/streams`).
     warm_start : bool, default=False
         Whether `fit` starts from the model of the last fit; only with two classes and given rank
         and alpha.

@@ -29,9 +29,10 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
         As for :class:`SecondOrderRegressor`, with no squares among the pairs; for rows of one-hot
         fields see the notes.
     categorical_features : "from_dtype", None or list, default="from_dtype"
-        As for :class:`SecondOrderRegressor`, but with "from_dtype" integers other than 0 and 1 are
-        categories too (ids of users, hours, years), of any number. None keeps them numbers, and so
-        does a list for all columns that it does not name.
+        Columns of levels: text and categorical ones of a frame, integers other than 0 and 1 (ids of
+        users, hours, years), and those listed by name, position or booleans. A list in the list is
+        a group of one-hot columns. None takes all columns as numbers; with a list, integers that it
+        does not name are numbers.
     draws : int or None, default=None
         With a number, `fit` draws that many models from the posterior by Gibbs sampling, and
         `predict` returns the mean of their predictions; ``predict(X, return_std=True)`` and
@@ -41,6 +42,9 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
 
     Attributes
     ----------
+    coef_, intercept_, components_, eigenvalues_, rank_, alpha_, pairs_, interactions_, \
+    moments_, target_moments_, history_, status_, n_iter_, n_samples_seen_, encoder_, fill_, fitted_
+        As for :class:`SecondOrderRegressor`.
     noise_ : float
         The standard deviation of the noise, after a fit by the posterior (see the notes), with
         draws, or with ``uncertainty=True``.

@@ -88,7 +88,10 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, SecondOrde
     fit_intercept, max_iter, tol, max_memory, extrapolation, uncertainty, warm_start, random_state
         As for :class:`SecondOrderClassifier`; for rows of one-hot fields see the notes.
     categorical_features : "from_dtype", None or list, default="from_dtype"
-        As for :class:`FactorizationMachineRegressor`: integers are categories too.
+        Columns of levels: text and categorical ones of a frame, integers other than 0 and 1 (ids of
+        users, hours, years), and those listed by name, position or booleans. A list in the list is
+        a group of one-hot columns. None takes all columns as numbers; with a list, integers that it
+        does not name are numbers.
     draws : int or None, default=None
         With a number, `fit` draws that many models from the posterior by Gibbs sampling, and
         probabilities are means over them, which account for the uncertainty of each taste; without,
@@ -98,7 +101,11 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, SecondOrde
     Attributes
     ----------
     classes_ : array (n_classes,)
-        The labels, sorted. The other attributes are those of :class:`SecondOrderClassifier`.
+        The labels, sorted.
+    coef_, intercept_, components_, eigenvalues_, rank_, alpha_, pairs_, interactions_, \
+    moments_, target_moments_, history_, status_, n_iter_, n_samples_seen_, encoder_, fill_, \
+    fitted_, n_passes_
+        As for :class:`SecondOrderClassifier`.
 
     Notes
     -----
