@@ -392,6 +392,12 @@ def test_broken_files_are_named_with_what_is_wrong(name, tmp_path):
     assert name in str(caught.value)
 
 
+def test_rows_are_counted_from_the_first_one_below_blank_lines_and_the_header(tmp_path):
+    path = written(tmp_path, "\n\na,y\n1,2\n3,4\n5,6,7\n")
+    with pytest.raises(ValueError, match=r"row 2 \("):
+        list(open_source(path, target="y"))
+
+
 def test_files_that_are_not_there_or_do_not_belong_together_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere\.parquet"):
         open_source(tmp_path / "nowhere.parquet")

@@ -152,37 +152,23 @@ def lazily(predict: Callable[[Any], Any], X: Any, dtype: np.dtype, width: int | 
     -------
     Dask array (n_samples,) or (n_samples, width)
     """
-    import dask.array
+    shape = (0,) if width is None else (0, width)
 
-    extra = () if width is None else (width,)  # axes after the rows
-    pieces = [
-        dask.array.from_delayed(
-            dask.delayed(_predicted)(predict, block, dtype, extra), (size, *extra), dtype=dtype
-        )
-        for block, size in zip(*_blocks_of(X), strict=True)
-    ]
-    return dask.array.concatenate(pieces, axis=0, allow_unknown_chunksizes=True)
+    def predicted(rows: Any) -> np.ndarray:
+        return np.asarray(predict(rows), dtype) if len(rows) else np.empty(shape, dtype)
+
+    if is_dask_frame(X):
+        return X.map_partitions(predicted, meta=np.empty(shape, dtype))
+    rows, dropped = X.rechunk({1: -1}), 1 if width is None else None
+    chunks = rows.chunks[:1] if width is None else (rows.chunks[0], (width,))
+    meta = np.empty(shape, dtype)
+    return rows.map_blocks(predicted, drop_axis=dropped, chunks=chunks, dtype=dtype, meta=meta)
 
 
 def lazily_with_std(predict: Callable[..., Any], X: Any, dtype: np.dtype) -> tuple[Any, Any]:
     """Return predictions and standard deviations for a Dask collection as lazy Dask arrays."""
     both = lazily(lambda rows: np.column_stack(predict(rows, return_std=True)), X, dtype, 2)
     return both[:, 0], both[:, 1]
-
-
-def _predicted(
-    predict: Callable[[Any], Any], rows: Any, dtype: np.dtype, extra: tuple[int, ...]
-) -> np.ndarray:
-    return np.asarray(predict(rows), dtype=dtype) if len(rows) else np.empty((0, *extra), dtype)
-
-
-def _blocks_of(X: Any) -> tuple[Any, list[Any]]:
-    """Return the blocks of rows of a Dask collection, and their numbers of rows if known."""
-    if is_dask_frame(X):
-        blocks = X.to_delayed()
-        return blocks, [np.nan] * len(blocks)
-    X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-    return X.to_delayed()[:, 0], list(X.chunks[0])
 
 
 class ChunkError(RuntimeError):

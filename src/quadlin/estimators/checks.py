@@ -330,19 +330,15 @@ def refuse_missing_targets(y: Any) -> None:
     )
 
 
-def refuse_dates(values: Any, name: str) -> None:
+def refuse_dates(values: Any, name: str, advice: str = "") -> None:
     """Refuse a list, an array or a series of dates, times or durations."""
-    if (kind := kind_of_dates(values)) is not None:
-        raise ValueError(dates_in(name, kind))
-
-
-def kind_of_dates(values: Any) -> str | None:
-    """Return the dtype of dates, times or durations, or the type of one among objects, if any."""
     series = nw.from_native(values, pass_through=True, allow_series=True)
     times = isinstance(series, nw.Series) and series.dtype in TIMES
     if times or getattr(getattr(values, "dtype", None), "kind", "") in ("m", "M"):
-        return str(values.dtype)
-    return next((type(v).__name__ for v in _objects(values) if isinstance(v, DATES)), None)
+        raise ValueError(dates_in(name, str(values.dtype)) + advice)
+    for value in _objects(values):
+        if isinstance(value, DATES):
+            raise ValueError(dates_in(name, type(value).__name__) + advice)
 
 
 def refuse_masked(values: Any, name: str) -> None:

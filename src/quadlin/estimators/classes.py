@@ -13,7 +13,7 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.columns import missing_in
-from quadlin.estimators.checks import kind_of_dates, refuse_masked
+from quadlin.estimators.checks import refuse_dates, refuse_masked
 from quadlin.explain.diagnosis import listed
 
 MANY_CLASSES = 1000  # numbers in a source with more values than this are no labels
@@ -22,7 +22,7 @@ MANY_CLASSES = 1000  # numbers in a source with more values than this are no lab
 def codes_of(y: Any, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes, sorted, and the number of the class of each label."""
     refuse_masked(y, "y")
-    _refuse_dates(y)
+    refuse_dates(y, "y", " If each date is a class, turn it into text: y.astype(str).")
     y = column_or_1d(y, warn=True) if is_listlike(y) else to_numpy(y)
     numbers = y.dtype.kind == "f"
     bad = ~np.isfinite(y) if numbers else missing_in(y)
@@ -60,15 +60,6 @@ def codes_of(y: Any, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.
             "all classes in the first call: partial_fit(X, y, classes=[...])."
         )
     return classes, codes.astype(np.float64)
-
-
-def _refuse_dates(y: Any) -> None:
-    """Refuse labels that are dates, which are numbers to numpy and to no model file."""
-    if (kind := kind_of_dates(y)) is not None:
-        raise ValueError(
-            f"y holds dates or times ({kind}), but labels must be text, whole numbers or booleans. "
-            "If each date is a class, turn it into text: y.astype(str)."
-        )
 
 
 def sorted_classes(labels: Any) -> np.ndarray:
