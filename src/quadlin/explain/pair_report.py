@@ -162,68 +162,64 @@ class PairReport(Records[Pair]):
             with_pairs = f", {values[-1]:.3f} with them" if self.pairs else ""
             return f"{self.measure} {values[0]:.3f} without pairs{with_pairs}"
 
-        notes = [compared([step.r2 for step in self.path])]
-        if self.validated is not None:
-            notes.append(f"On rows left out: {compared(self.validated)}")
-        if self.n_rows_fitted is not None:
-            notes.append(
+        shown = self.exchangeable[:SHOWN_EXCHANGES]
+        alike = [f"{' × '.join(b)} would do about as well as {' × '.join(a)}." for a, b, _ in shown]
+        more = len(self.exchangeable) - len(shown)
+        notes = [
+            (True, compared([step.r2 for step in self.path])),
+            (self.validated, f"On rows left out: {compared(self.validated or [0.0])}"),
+            (
+                self.n_rows_fitted,
                 f"In this stream the search used the first {self.n_rows:,} rows; "
-                f"coefficients and tests use {self.n_rows_fitted:,}."
-            )
-        if self.test_on == "half":
-            notes.append(
-                "Coefficients and tests come from the half of the rows that was not searched."
-            )
-        for taken, other, _ in self.exchangeable[:SHOWN_EXCHANGES]:
-            words = f"{' × '.join(other)} would do about as well as {' × '.join(taken)}."
-            notes.append(printable(words))
-        if len(self.exchangeable) > SHOWN_EXCHANGES:
-            notes.append(
-                f"{len(self.exchangeable) - SHOWN_EXCHANGES} more pairs could be replaced."
-            )
-        if self.at_limit:
-            notes.append(f"The search ended at its limit, in step {len(self.path) - 1}.")
-        if self.rank and self.pairs:
-            notes.append(
+                f"coefficients and tests use {self.n_rows_fitted or 0:,}.",
+            ),
+            (
+                self.test_on == "half",
+                "Coefficients and tests come from the half of the rows that was not searched.",
+            ),
+            *[(True, printable(words)) for words in alike],
+            (more > 0, f"{more} more pairs could be replaced."),
+            (self.at_limit, f"The search ended at its limit, in step {len(self.path) - 1}."),
+            (
+                self.rank and self.pairs,
                 f"Besides these, the model has products of all features, of rank {self.rank}: "
-                "interactions_ lists them."
-            )
-        if self.low_rank:
-            notes.append(
+                "interactions_ lists them.",
+            ),
+            (
+                self.low_rank,
                 "Besides these pairs, many features still interact weakly. SecondOrderRegressor "
-                "learns such a quadratic part of low rank."
-            )
-        return notes
-
-
-class PairTests(NamedTuple):
-    """Coefficients of products in a regression, and what their tests need."""
-
-    i: np.ndarray  # (m,), the first feature of each product
-    j: np.ndarray  # (m,), the second
-    coef: np.ndarray  # (m,)
-    errors: RobustErrors
-    entry: np.ndarray  # (m,), the step in which each entered
-    from_means: tuple[np.ndarray, RobustErrors] | None = None  # in the convention of models
-
-    def pairs(self, names: Sequence[str], units: Units, power: float) -> list[Pair]:
-        """Return pairs in the user's units; NaN where the rows do not determine a product."""
-        scale = to_numpy(units.scale).astype(float)
-        factor = units.target.scale * scale[self.i] * scale[self.j]
-        determined = (factor > 0) & (self.errors.unit_variance > NOTHING)
-
-        def known(values: np.ndarray) -> np.ndarray:
-            return np.where(determined, values, np.nan)
-
-        coef, errors = self.from_means or (self.coef, self.errors)
-        coefficient, std = known(factor * coef), known(factor * errors.std)
-        p = known(2 * np.exp(errors.log_tail(coef)))
-        share = self.coef**2 / known(self.errors.unit_variance) / power
-        numbers = np.stack([coefficient, std, coefficient / std, p, share], axis=1).tolist()
-        places = zip(self.i.tolist(), self.j.tolist(), numbers, self.entry.tolist(), strict=True)
-        return [
-            Pair._make((names[i], names[j], *values, int(order))) for i, j, values, order in places
+                "learns such a quadratic part of low rank.",
+            ),
         ]
+        return [note for applies, note in notes if applies]
+
+
+def pairs_of(
+    products: tuple[np.ndarray, np.ndarray],
+    coef: np.ndarray,
+    errors: RobustErrors,
+    entry: np.ndarray,
+    names: Sequence[str],
+    units: Units,
+    power: float,
+    from_means: tuple[np.ndarray, RobustErrors] | None = None,
+) -> list[Pair]:
+    """Return the products of a regression as pairs in the user's units.
+
+    `entry` is the step in which each entered, `power` the sum of squares of the target, and
+    `from_means` are coefficients and errors in the convention of models. What the rows do not
+    determine is NaN.
+    """
+    (i, j), scale = products, to_numpy(units.scale).astype(float)
+    factor = units.target.scale * scale[i] * scale[j]
+    determined = np.where((factor > 0) & (errors.unit_variance > NOTHING), 1.0, np.nan)
+    shown, errors_shown = from_means or (coef, errors)
+    coefficient, std = determined * factor * shown, determined * factor * errors_shown.std
+    p = determined * 2 * np.exp(errors_shown.log_tail(shown))
+    share = coef**2 / (determined * errors.unit_variance) / power
+    numbers = np.stack([coefficient, std, coefficient / std, p, share], axis=1).tolist()
+    places = zip(i.tolist(), j.tolist(), numbers, entry.tolist(), strict=True)
+    return [Pair._make((names[i], names[j], *values, int(order))) for i, j, values, order in places]
 
 
 def report_of(
@@ -244,9 +240,9 @@ def report_of(
         for m, choice in enumerate(fit.path)
     ]
     shown, of = tested or (search, fit)
-    tests = PairTests(of.i, of.j, of.solution.coef, of.errors, fit.entry, shown.from_means(of))
+    tests = (of.i, of.j), of.solution.coef, of.errors, fit.entry
     return PairReport(
-        tests.pairs(names, shown.units, shown.power),
+        pairs_of(*tests, names, shown.units, shown.power, shown.from_means(of)),
         _exchanges(names, fit.exchangeable),
         path,
         not spectrum_beside(search).is_noise if low_rank is None else low_rank,
@@ -315,9 +311,9 @@ def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairRep
     if notes.deviance:
         share = float(state.target.mean[0])
         power = state.target.weight * constant_deviance(share, log_odds(share))
-    tests = PairTests(columns.i, columns.j, coef, errors, to_numpy(running.order))
+    tests = (columns.i, columns.j), coef, errors, to_numpy(running.order)
     return PairReport(
-        tests.pairs(names, units, power),
+        pairs_of(*tests, names, units, power),
         _exchanges(names, notes.exchangeable),
         path,
         False,

@@ -258,27 +258,26 @@ def find_pairs(
     make_units = UnitsMaker("auto" if squares else False, True, source.dtype, source.names, groups)
     excluded = excluded_among(exclude, source)
     setting = PairSetting(source, groups, make_units, excluded)
-    surveyed = rows.reduce(survey)
     most = None if max_pairs == "auto" else int(max_pairs)
-    if test_on is None:
-        search = setting.search(rows, surveyed, "X")
-        fit = search.run(most)
-        report = report_of(source.names, search, fit, surveyed.tally.counting)
-        if cv is not None:
-            validated = setting.validated(rows, surveyed, int(cv), len(report.path) - 1, most)
-            report = replace(report, validated=validated)
-        if stability is not None:
-            shares = setting.stability(rows, surveyed, int(stability), fit, most)
-            report = replace(report, stability=shares)
-        return report
-    first = folds(surveyed.tally.rows, 2).astype(float)
-    half, other = rows.reweighted(first), rows.reweighted(1 - first)
-    surveyed = half.reduce(survey)
-    search = setting.search(half, surveyed, "the half of X that is searched")
+    searched, which, tested = rows, "X", None
+    if test_on == "half":
+        first = folds(rows.reduce(survey).tally.rows, 2).astype(float)
+        searched, which = rows.reweighted(first), "the half of X that is searched"
+    surveyed = searched.reduce(survey)
+    search = setting.search(searched, surveyed, which)
     fit = search.run(most)
-    test = setting.search(other, other.reduce(survey), "the half of X for the tests", fit)
-    tested = test, test.tested(fit.i, fit.j)
-    return report_of(source.names, search, fit, surveyed.tally.counting, tested)
+    if test_on == "half":
+        other = rows.reweighted(1 - first)
+        test = setting.search(other, other.reduce(survey), "the half of X for the tests", fit)
+        tested = test, test.tested(fit.i, fit.j)
+    report = report_of(source.names, search, fit, surveyed.tally.counting, tested)
+    if cv is not None:
+        validated = setting.validated(rows, surveyed, int(cv), len(report.path) - 1, most)
+        report = replace(report, validated=validated)
+    if stability is not None:
+        shares = setting.stability(rows, surveyed, int(stability), fit, most)
+        report = replace(report, stability=shares)
+    return report
 
 
 def _check_options(max_pairs: Any, test_on: Any, cv: Any, stability: Any) -> None:

@@ -47,6 +47,17 @@ FOUND_PAIRS_ARE = (
 )
 
 
+NOT_ESTIMATED = "Not estimated, because they do not vary or are not in the model: {}."
+SHRUNK = "Estimates are shrunk towards zero by the penalty, and the standard errors allow for that."
+ROBUST = "Standard errors are robust: noise may differ between rows."
+BY_COLUMNS = (
+    "Standard errors are those of single columns, which are taken as independent. They are "
+    "too large for predictions of rows that were fitted."
+)
+DRAWN = "Standard errors come from draws and are themselves uncertain by about 9%."
+GIVEN = "Tests and intervals take the rank and the penalty as given."
+
+
 class Quality(NamedTuple):
     """A score and where it comes from."""
 
@@ -326,47 +337,31 @@ def _facts(model: Any, quality: Quality) -> dict[str, str]:
 
 
 def _notes(model: Any, terms: list[Term]) -> list[str]:
-    notes: list[str] = []
-    if any(term.kind.endswith("pair") for term in terms):
-        notes.append(PAIRS_ARE.format("the log-odds" if is_classifier(model) else left_side(model)))
-    if left_out := [term.term for term in terms if term.is_left_out]:
-        notes.append(
-            "Not estimated, because they do not vary or are not in the model: "
-            f"{shortened(left_out)}."
-        )
-    if len(model.fitted_.fields):
-        notes.append(LEVELS_ARE)
-    if any(term.kind == "found pair" for term in terms):
-        notes.append(FOUND_PAIRS_ARE)
-    return [*notes, *_notes_on_errors(model, terms)]
+    law, kinds = model.fitted_.law, {term.kind for term in terms}
+    left_out = [term.term for term in terms if term.is_left_out]
+    predicted = "the log-odds" if is_classifier(model) else left_side(model)
+    notes = [
+        (any(kind.endswith("pair") for kind in kinds), PAIRS_ARE.format(predicted)),
+        (left_out, NOT_ESTIMATED.format(shortened(left_out))),
+        (len(model.fitted_.fields), LEVELS_ARE),
+        ("found pair" in kinds, FOUND_PAIRS_ARE),
+        (law is None, _how_to_have_errors(model, terms)),
+    ]
+    if law is not None:
+        notes += [
+            (any(model.alpha_), SHRUNK),
+            (law.robust, ROBUST),
+            (law.by_columns, BY_COLUMNS),
+            (not law.exact and not law.by_columns, DRAWN),
+            (model.rank_, GIVEN),
+        ]
+    return [note for applies, note in notes if applies]
 
 
-def _notes_on_errors(model: Any, terms: list[Term]) -> list[str]:
-    """Return what standard errors allow for, or how to have them."""
-    law = model.fitted_.law
-    if law is None:
-        advice = "fit with uncertainty=True."
-        if "uncertainty" not in model.get_params(deep=False):
-            advice = "this estimator does not compute them."
-        tested = any(term.std_error > 0 for term in terms)
-        kind = "named" if pairs_are_named(model) else "found"
-        whose = ERRORS_OF_PAIRS.format(kind) if tested else "Standard errors, t, p and intervals:"
-        return [" ".join([whose, advice])]
-    notes: list[str] = []
-    if any(model.alpha_):
-        notes.append(
-            "Estimates are shrunk towards zero by the penalty, and the standard errors allow for "
-            "that."
-        )
-    if law.robust:
-        notes.append("Standard errors are robust: noise may differ between rows.")
-    if law.by_columns:
-        notes.append(
-            "Standard errors are those of single columns, which are taken as independent. They are "
-            "too large for predictions of rows that were fitted."
-        )
-    elif not law.exact:
-        notes.append("Standard errors come from draws and are themselves uncertain by about 9%.")
-    if model.rank_:
-        notes.append("Tests and intervals take the rank and the penalty as given.")
-    return notes
+def _how_to_have_errors(model: Any, terms: list[Term]) -> str:
+    advice = "fit with uncertainty=True."
+    if "uncertainty" not in model.get_params(deep=False):
+        advice = "this estimator does not compute them."
+    if not any(term.std_error > 0 for term in terms):
+        return f"Standard errors, t, p and intervals: {advice}"
+    return f"{ERRORS_OF_PAIRS.format('named' if pairs_are_named(model) else 'found')} {advice}"
