@@ -4,8 +4,7 @@ import csv
 import io
 import math
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -96,14 +95,18 @@ def predict(
         raise UsageError("--keep is empty: name at least one column.")
     if kept and suffix == ".npy":
         raise UsageError("--keep needs a .parquet or .csv file: a .npy file has no named columns.")
-    source, rows = open_rows_for(fitted, data, read, answer, keep=kept), 0
+    source = open_rows_for(fitted, data, read, answer, keep=kept)
     with watched(source, "predicting", answer.silent or suffix == "-") as watched_rows:
         tables = _predicted(fitted, watched_rows, std, interval)
         first = next(tables)  # rows that do not fit the model raise an error before a file exists
-        with _opened(output, suffix, first.schema) as write:
-            for table in chain([first], tables):
-                write(table)
-                rows += len(table)
+        tables = chain([first], tables)
+        if suffix == "-":
+            rows = _write_tables(sys.stdout.buffer, ".csv", first.schema, tables)
+            sys.stdout.flush()
+        else:
+            write = _write_numbers if suffix == ".npy" else _write_tables
+            with atomic_write(output) as file:
+                rows = write(file, suffix, first.schema, tables)
     if source.dropped:
         aside = "" if kept else ", so the predictions do not line up with the rows"
         text = f"{source.dropped:,} rows with missing values were dropped{aside}."
@@ -154,27 +157,13 @@ def _predicted(model: Any, rows: Source, std: bool, level: float | None) -> Iter
         yield table(chunk.kept_columns, columns)
 
 
-@contextmanager
-def _opened(output: Path, suffix: str, schema: Any) -> Iterator[Callable[[Any], None]]:
-    """Open an output for tables of a schema; a file appears when the last of them is written."""
-    if suffix == "-":
-        with _table_writer(sys.stdout.buffer, True, schema) as write:
-            yield write
-        sys.stdout.flush()
-        return
-    with atomic_write(output) as file:
-        one = _numpy_writer(file, schema) if suffix == ".npy" else None
-        with one or _table_writer(file, suffix == ".csv", schema) as write:
-            yield write
-
-
-@contextmanager
-def _table_writer(file: Any, is_csv: bool, schema: Any) -> Iterator[Callable[[Any], None]]:
+def _write_tables(file: Any, suffix: str, schema: Any, tables: Iterator[Any]) -> int:
+    """Write Arrow tables of a schema as CSV or Parquet; return the number of their rows."""
     import pyarrow as pa
     from pyarrow.csv import CSVWriter, WriteOptions
     from pyarrow.parquet import ParquetWriter
 
-    if is_csv:
+    if suffix == ".csv":
         for field in schema:
             if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
                 raise SourceError(
@@ -188,43 +177,35 @@ def _table_writer(file: Any, is_csv: bool, schema: Any) -> Iterator[Callable[[An
         opened = CSVWriter(file, schema, write_options=options)
     else:
         opened = ParquetWriter(file, schema)
-    waiting: list[Any] = []
-
-    def flush() -> None:
+    total, waiting = 0, list[Any]()
+    with opened as writer:
+        for table in tables:
+            total, waiting = total + len(table), [*waiting, table.cast(schema)]
+            if sum(map(len, waiting)) >= ROW_GROUP:
+                writer.write_table(pa.concat_tables(waiting))
+                waiting = []
         if waiting:
             writer.write_table(pa.concat_tables(waiting))
-            waiting.clear()
-
-    def write(table: Any) -> None:
-        waiting.append(table.cast(schema))
-        if sum(map(len, waiting)) >= ROW_GROUP:
-            flush()
-
-    with opened as writer:
-        yield write
-        flush()
+    return total
 
 
-@contextmanager
-def _numpy_writer(file: BinaryIO, schema: Any) -> Iterator[Callable[[Any], None]]:
-    """Write numbers, without labels; the header is written again when the rows are counted."""
+def _write_numbers(file: BinaryIO, suffix: str, schema: Any, tables: Iterator[Any]) -> int:
+    """Write the numbers of tables as one array, without labels; return the number of rows."""
     names, total = [field.name for field in schema if field.type == "double"], 0
-    shape = () if len(names) == 1 else (len(names),)
+    layout = {"descr": "<f8", "fortran_order": False}
 
-    def write_header() -> None:
-        layout = {"descr": "<f8", "fortran_order": False, "shape": (total, *shape)}
-        np.lib.format.write_array_header_1_0(file, layout)  # leaves room for more rows
+    def write_header() -> None:  # leaves room for more rows
+        shape = (total,) if len(names) == 1 else (total, len(names))
+        np.lib.format.write_array_header_1_0(file, layout | {"shape": shape})
 
-    def write(table: Any) -> None:
-        nonlocal total
+    write_header()
+    for table in tables:
         block = np.column_stack([table[name].to_numpy() for name in names])
         file.write(block.astype("<f8").tobytes())
         total += len(block)
-
-    write_header()
-    yield write
     file.seek(0)
     write_header()
+    return total
 
 
 def evaluate(
