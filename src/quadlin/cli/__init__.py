@@ -1,6 +1,6 @@
 """The command line: `quadlin check | fit | predict | inspect | evaluate | export | …`.
 
-Imports every room below; no room imports it.
+Imports every package below; no package imports it.
 Gives users one function per command, which parses, calls the library and prints.
 """
 

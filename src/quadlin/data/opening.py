@@ -539,7 +539,7 @@ def open_source(
         "?". An empty list adds none.
     keep : sequence of names
         Columns, such as identifiers, that each chunk passes on as the frame `kept_columns`. They
-        are features only if `columns` names them. Those of CSV are text.
+        are features only if `columns` names them. In CSV files they are text.
     labels : "learn", "auto", sequence of str or None
         For classifiers whose target is a text column, the labels; the target of a row is then the
         position of its label. "learn" finds the labels by a scan and sorts them; a numeric target

@@ -1,5 +1,5 @@
 """The scikit-learn estimators: they check the input, call a solver and keep the result.
 
-Imports every room below.
+Imports every package below.
 Gives users the estimators of `quadlin`.
 """

@@ -168,7 +168,7 @@ class Fitted:
 
     @property
     def pair_report(self) -> PairReport | None:
-        """Return what a search for pairs says; None if there was none, or its pairs are gone."""
+        """Return the report of a search for pairs; None if there was none or its pairs are gone."""
         if self.pairs is not None:
             return self.pairs
         return stream_report(self.names, self.state, self.n_rows)

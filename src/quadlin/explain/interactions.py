@@ -33,7 +33,7 @@ class Interaction(NamedTuple):
 class Interactions:
     """A view of M = A diag(s) Aᵀ, less the diagonals not modelled, as coefficients of products.
 
-    ``view[i, j]``, ``view.row(i)``, ``view.std_error(i, j)`` and ``view.top()`` all speak of the
+    ``view[i, j]``, ``view.row(i)``, ``view.std_error(i, j)`` and ``view.top()`` all refer to the
     coefficient of x_i·x_j in y. That is 2 M_ij for two features, since M_ij and M_ji both count,
     and M_ii for a square. Only `matrix` returns M itself.
 

@@ -261,7 +261,7 @@ def empty_report(n_features: int, n_candidates: int, n_rows: int, r2: float) -> 
 
 
 def report_of_fit(names: Sequence[str], fit: TableFit) -> PairReport | None:
-    """Return what a search in a fit says, with its pairs as they were fitted last; None if none."""
+    """Return the report of a search in a fit, with its pairs as fitted last; None if none."""
     report = None if fit.searched is None else _report_of_outcome(names, fit.searched)
     if report is None:
         return None

@@ -1,4 +1,4 @@
-"""Words and tables for what a model says: frames for programs, aligned text for people."""
+"""Words and tables about a model: frames for programs, aligned text for people."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ def columns_of(records: Sequence[Any], kind: Any) -> dict[str, list[Any]]:
 
 
 class Records(Generic[Record]):
-    """A sequence of named tuples, and what there is to say about them; printing it says that."""
+    """A sequence of named tuples; printing it shows them as text."""
 
     @property
     def records(self) -> Sequence[Record]:

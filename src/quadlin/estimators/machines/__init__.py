@@ -1,5 +1,5 @@
 """Factorization machines for numbers and labels, and the recommendations that they make.
 
-Imports `labels`, `regression` and `rows`.
+Imports `classifier`, `regressor` and what they import.
 Gives users `FactorizationMachineRegressor` and `FactorizationMachineClassifier`.
 """

@@ -1,5 +1,5 @@
 """Phase retrieval and matrix sensing as estimators.
 
-Imports `regression` and `rows`.
+Imports `regressor` and what it imports.
 Gives users `PhaseRetriever` and `MatrixSensing`.
 """

@@ -2,5 +2,5 @@
 
 Moment estimates, exact step lengths, whitening, Gauss–Newton, restarts, samples and sweeps.
 Imports `core`.
-Gives the rooms of `solve` their types, the driver, and `polish`, the fit itself.
+Gives the packages of `solve` their types, the driver, and `polish`, the fit itself.
 """
