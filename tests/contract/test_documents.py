@@ -112,6 +112,36 @@ def test_the_table_of_alternatives_has_the_scores_of_this_version(problem):
     assert np.mean(scores) == pytest.approx(written, abs=0.005)
 
 
+FAMILIES = {
+    "numbers": "public numbers",
+    "frames with text": "public frames",
+    "labels": "public labels",
+    "counts": "public counts",
+    "categories": "public categories",
+    '`loss="huber"`': "public robust",
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_table_of_public_tables_is_that_of_the_record(name):
+    pandas = pytest.importorskip("pandas")
+    row = re.search(
+        rf"^\| {re.escape(name)} \|.*$", read("docs/project/benchmarks.md"), re.MULTILINE
+    )
+    splits, _, mean, worse, far, second = (cell.strip() for cell in row[0].split("|")[2:-1])
+    ratios = {}
+    for file in ("corpus", "corpus_reserved"):
+        record = pandas.read_parquet(ROOT / "benchmarks" / f"{file}.parquet")
+        record = record[record["family"] == FAMILIES[name]]
+        floor = record["floor"]
+        ratios[file] = np.maximum(record["error"], floor) / np.maximum(record["reference"], floor)
+    averages = {k: np.exp(np.log(r.clip(0.5, 2)).mean()) for k, r in ratios.items()}
+    first = ratios["corpus"]
+    assert int(splits) == len(first)
+    assert [mean, second] == [f"{averages[k]:.3f}" for k in ("corpus", "corpus_reserved")]
+    assert [worse, far] == [f"{100 * (first > bound).mean():.1f}%" for bound in (1.05, 1.2)]
+
+
 @pytest.mark.smoke
 @pytest.mark.parametrize("page", [page.relative_to(ROOT) for page in PAGES], ids=str)
 def test_links_between_pages_resolve(page):
