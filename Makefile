@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The lower bounds of the core dependencies, as pyproject.toml names them.
 OLDEST := $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2.*/p' pyproject.toml)
 
-.PHONY: demo test slow quick test-oldest lint bench docs kernel release clean
+.PHONY: demo test slow quick test-oldest lint bench docs kernel release environments clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m quadlin.paper.demo
@@ -25,9 +25,7 @@ quick: lint
 # The estimators with the oldest versions of numpy, scipy, scikit-learn and the like that are supported. scikit-learn 1.6 holds
 # array-api-strict to the standard of 2023, which has no scalars in where(); real arrays have them.
 # Its checks are a generator, of which newer versions of pytest warn.
-test-oldest:
-	$(PYTHON) -m venv $(VENV)-oldest
-	$(VENV)-oldest/bin/python -m pip install --quiet --editable ".[dev]" $(patsubst %,"%",$(OLDEST)) "pandas==2.2.*"
+test-oldest: $(VENV)-oldest/.dev
 	$(VENV)-oldest/bin/python -m pytest -q -n auto -k "not strict" -m smoke -W ignore::pytest.PytestRemovedIn10Warning tests/contract
 
 lint: $(VENV)/.dev
@@ -71,6 +69,14 @@ $(VENV)/.dev: $(INSTALLED) | $(VENV)/bin/python
 $(VENV)/.docs: $(INSTALLED) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable ".[docs]"
 	touch $@
+
+$(VENV)-oldest/.dev: $(INSTALLED)
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet --editable ".[dev]" $(patsubst %,"%",$(OLDEST)) "pandas==2.2.*"
+	touch $@
+
+# All environments, so that nothing is installed while tests run.
+environments: $(VENV)/.dev $(VENV)/.docs $(VENV)-oldest/.dev
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest build dist demo docs/gallery docs/reference/generated
