@@ -24,7 +24,6 @@ class Recommending:
     fitted_: Any
     missing: str
     extrapolation: str
-    _told: tuple[Fitted, set[Any]] | None = None  # the new items that the fitted model warned of
 
     def recommend(self, user_rows: Any, item_rows: Any, n: int = 10, *, exclude: Any = None) -> Any:
         """Return the n items with the highest predictions for each user.
@@ -35,9 +34,9 @@ class Recommending:
             Two frames together have the columns of the model; other columns, such as titles, are
             passed on. Columns that depend on neither, such as the device, belong to the users.
             Arrays have all features, with zeros in those of the other side. Unseen users and items
-            are treated as average ones, apart from their other columns; a warning counts them, once
-            for the same items. Items of a frame that are equal in all columns of the model count
-            once. Columns named after users or customers in `item_rows` cause a warning.
+            are treated as average ones, apart from their other columns; a warning counts them.
+            Items of a frame that are equal in all columns of the model count once. Columns named
+            after users or customers in `item_rows` cause a warning.
         n : int, default=10
             Number of items per user; fewer if there are not enough.
         exclude : frame, array of int (n_pairs, 2) or None, default=None
@@ -85,10 +84,8 @@ class Recommending:
             raise ValueError(f"n={n!r} must be a whole number ≥ 1.")
         fitted = self._one_fitted()
         fill = fitted.fill if self.missing == "mean" else None
-        if self._told is None or self._told[0] is not fitted:
-            self._told = (fitted, set())
         clips = self.extrapolation == "clip"
-        tables = TwoTables(fitted, user_rows, item_rows, fill, self._told[1], clips)
+        tables = TwoTables(fitted, user_rows, item_rows, fill, clips)
         users, items = tables.halves
         features = (users.features, items.features)
         left, right = (

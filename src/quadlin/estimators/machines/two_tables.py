@@ -31,15 +31,9 @@ class TwoTables:
     """Rows of users and of items: frames with columns of their own, or arrays of all features."""
 
     def __init__(
-        self,
-        fitted: Fitted,
-        user_rows: Any,
-        item_rows: Any,
-        fill: Any,
-        told: set[Any],
-        clips: bool = True,
+        self, fitted: Fitted, user_rows: Any, item_rows: Any, fill: Any, clips: bool = True
     ) -> None:
-        self.fitted, self.fill, self.told = fitted, fill, told  # `told`: new items, warned of
+        self.fitted, self.fill = fitted, fill
         self.clips = clips  # whether features are limited, as by extrapolation="clip"
         users, items = (self._frame_or_none(rows) for rows in (user_rows, item_rows))
         self.frames: tuple[Frame, Frame] | None = None  # None for arrays
@@ -89,9 +83,9 @@ class TwoTables:
                 )
         _warn_if_swapped(*used)
         users, items = zip(frames, used, strict=True)
-        return self._half(*users, set()), self._half(*items, self.told)
+        return self._half(*users), self._half(*items)
 
-    def _half(self, frame: Frame, names: Sequence[str], told: set[Any]) -> Half:
+    def _half(self, frame: Frame, names: Sequence[str]) -> Half:
         """Return rows of a frame as numbers, in the features that its columns become."""
         columns = self.fitted.columns
         chosen = frame.select([name for name in frame.columns if str(name) in names])
@@ -99,10 +93,8 @@ class TwoTables:
         if columns.encoder is not None:
             encoder, features = columns.encoder.only(names)
             X, unseen = encoder.encode(chosen.to_native(), self.fill is not None)
-            counts = {*unseen.items(), *((name, -n) for name, n in unseen.missing.items())}
-            if counts - told:
+            if unseen:
                 warn_unseen(unseen)
-                told.update(counts)
             X, _ = fill_missing(X, self.fill or {}, encoder.names)
             return self._within_reach(Half(csr_array(X), features))
         features = np.array([columns.names.index(name) for name in names])
