@@ -123,11 +123,6 @@ def test_the_summary_has_the_numbers_of_the_attributes(uncertainty):
     assert ((frame["low"] <= frame["estimate"]) & (frame["estimate"] <= frame["high"])).all()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the same coefficient has three standard errors: the summary has 0.0066 where HC3 has "
-    "0.122 beside a row of high leverage (issue 37)",
-)
 @pytest.mark.filterwarnings("ignore:.*extreme:UserWarning")
 def test_robust_errors_are_hc3_beside_a_row_of_high_leverage():
     rng = np.random.default_rng(0)

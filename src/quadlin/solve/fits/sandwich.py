@@ -14,7 +14,7 @@ the bend, so the rows outside are subtracted from A.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
+from math import inf, sqrt
 
 from quadlin.core.arrays import Array, namespace, symmetric
 from quadlin.core.block import Block
@@ -26,7 +26,6 @@ from quadlin.core.sums import cut_rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.linear_model import Products
 
-SPEAKS = 0.999  # the residual of a row of larger leverage, which determines a parameter, is useless
 INSIDE = 0.05  # of the curvature along a direction: the least that remains with Huber's loss
 
 
@@ -77,9 +76,10 @@ def _outside(_: Array, r: Array, weight: Array, at: Laplace) -> Array:
 
 def _scores(q: Array, r: Array, weight: Array, at: Laplace) -> Array:
     xp = namespace(q)
-    leverage = weight * xp.sum(q * q, axis=1)
-    e = r / (1 - xp.clip(leverage, max=SPEAKS))
-    square = xp.where(leverage < SPEAKS, (weight * e) ** 2, at.noise**2 * weight)
+    leverage, most = weight * xp.sum(q * q, axis=1), 1 - sqrt(at.units.eps)
+    e = r / (1 - xp.clip(leverage, max=most))
+    # The residual of a row that alone determines a parameter is rounding.
+    square = xp.where(leverage < most, (weight * e) ** 2, at.noise**2 * weight)
     return square - at.noise**2 * weight if at.ridge else square
 
 
