@@ -13,8 +13,6 @@
 
 #define GROUP 8 /* rows that are multiplied together */
 #define AHEAD 32 /* entries of sparse rows whose weights or sums are fetched beforehand */
-#define COLUMN_AHEAD 64 /* entries of columns whose rows are: they come from farther away */
-#define COLUMN_NEAR 8 /* the same, from the second cache */
 
 /* What to do. Arrays that are not used are NULL; all but the rows are contiguous, in the number type
  * of the products. Must agree with `Pass` in `library.py`. */
@@ -68,43 +66,6 @@ typedef struct {
     void *memory; /* `moments_memory_needed` bytes */
 } moments;
 
-#define MOST_WIDTH 32 /* components of a factorization by columns, in vectors of eight */
-#define BATCH 32 /* entries of a column whose products are added in their own kind of number */
-typedef double eight __attribute__((vector_size(64), aligned(8)));
-typedef int64_t places __attribute__((vector_size(64)));
-
-/* Sparse rows by columns, and a model of them. Must agree with
- * `ColumnsStructure` in `compiled_columns.py`. */
-typedef struct {
-    int64_t n, d, k, width; /* `width` is k in whole vectors of eight */
-    const int64_t *starts; /* (d + 1,) */
-    const int32_t *rows; /* (entries + COLUMN_AHEAD,) */
-    const void *x; /* (entries,) */
-    uint8_t *apart; /* (d,): whether this column and the next one have no row in common */
-    void *state; /* (n, width + 8): x'V, error, weight, target and two sums of squares, of each row */
-    void *factors, *linear; /* (d, width), (d,): V and w */
-    const double *penalty, *mean; /* (d,): the weight of a column in the ridges; E x */
-    const double *signs; /* (width,), 0 beyond k */
-    double *gram, *centre, *pull; /* (width, width), (width,), (width,): see `sweep` */
-    double first, second; /* the ridges on w and on M */
-    double ridge, squares, shift; /* found: of the levels, of the errors, and what they were moved by */
-    /* The step before, for `_passes_planes.h`, or NULL; of a row: x'V, x'b, error, its change, squares. */
-    void *past, *past_factors, *past_linear; /* (n, 2 width + 8), (d, 2, width), (d, 2) */
-    double *past_centre; /* (2, width): the centre where the last sweep began, and its step */
-    double *errors_plane, *levels_plane; /* (8, 8): products of coefficients of the plane */
-    double *products_plane; /* (6, width, width) */
-    double along, along_before; /* t and u */
-    const double *rotation; /* (width, width), for `rotate` */
-    /* For `_passes_spread.h`: of each entry what its column leaves open in its row; which columns are in a field that
-     * every row has; the covariances of columns, (d, (k + 1)(k + 2) / 2), as lower triangles. */
-    void *beside;
-    const uint8_t *whole;
-    void *spread;
-    const double *all; /* sum of qq' / (1 / weight + sum_l c_il) over all rows, a lower triangle */
-    int64_t begins; /* whether nothing but the ridges is known so far */
-} columns;
-
-#define MOST_UNKNOWNS 33 /* of a column: a linear coefficient and a factor */
 #define MOST_SWEPT 40 /* unknowns of a column that a sweep solves for */
 #define NEXT_ROW 8 /* entries of a column whose rows are fetched beforehand */
 
@@ -206,9 +167,6 @@ static inline __attribute__((always_inline)) void fetch(ahead *next)
 #define HELD(v)
 #endif
 
-/* Keeps an array in memory, whose numbers are then broadcast as they are loaded. */
-#define STORED(a) __asm__("" : "+m"(a))
-
 /* Vectors of lanes of two others, by number, and f(lane, x) for each lane. */
 #if defined(__clang__)
 #define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -217,10 +175,8 @@ static inline __attribute__((always_inline)) void fetch(ahead *next)
 #endif
 #if defined(__clang__)
 #define ZIPPED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#define PICKED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
 #define ZIPPED(a, b, ...) __builtin_shuffle(a, b, (NAME(lanes)){__VA_ARGS__})
-#define PICKED(a, b, ...) __builtin_shuffle(a, b, (places){__VA_ARGS__}) /* of eight doubles */
 #endif
 #define EACH_OF_2(f, x) f(0, x), f(1, x)
 #define EACH_OF_4(f, x) EACH_OF_2(f, x), f(2, x), f(3, x)
@@ -248,7 +204,6 @@ static inline __attribute__((always_inline)) void fetch(ahead *next)
 #define ABREAST 1
 #include "_passes_kinds.h"
 
-#define IN_512
 #define BYTES 64
 #define ISA avx512
 #if defined(__clang__) /* which has no such preference */
@@ -270,7 +225,6 @@ const char *source_digest(void) { return SOURCE_DIGEST; }
 int pass_size(void) { return sizeof(pass); }
 int sparse_size(void) { return sizeof(sparse); }
 int moments_size(void) { return sizeof(moments); }
-int columns_size(void) { return sizeof(columns); }
 int column_sweep_size(void) { return sizeof(column_sweep); }
 
 /* How wide the instructions of this machine are: 0, 1 or 2. */
@@ -354,103 +308,6 @@ void run_sparse_moments(moments *t, const sparse *x, int bytes, int level)
 }
 
 void run_joining(moments *t, const moments *other, int level) { WIDEST(join, double, t, other) }
-
-void run_survey(columns *t, int bytes, int level)
-{
-    if (bytes == 4) {
-        WIDEST(survey, float, t)
-    } else {
-        WIDEST(survey, double, t)
-    }
-}
-
-void run_settling(columns *t, int bytes, int level)
-{
-    if (bytes == 4) {
-        WIDEST(settle, float, t)
-    } else {
-        WIDEST(settle, double, t)
-    }
-}
-
-/* Write down which columns can be solved for together with the next one. */
-void run_parting(columns *t, int bytes, int level)
-{
-    (void)bytes, (void)level;
-    for (int64_t j = 0; j + 1 < t->d; j++) {
-        const int64_t middle = t->starts[j + 1], last = t->starts[j + 2];
-        int64_t e = t->starts[j], other = middle;
-        int common = e == middle || other == last;
-        while (e < middle && other < last && !common) { /* rows of a column are sorted */
-            const int32_t row = t->rows[e], beside = t->rows[other];
-            common = row == beside, e += row < beside, other += row > beside;
-        }
-        t->apart[j] = !common;
-    }
-}
-
-void run_sweep(columns *t, int bytes, int level)
-{
-    if (bytes == 4) {
-        WIDEST(sweep, float, t)
-    } else {
-        WIDEST(sweep, double, t)
-    }
-}
-
-void run_evaluation(columns *t, int bytes, int level)
-{
-    if (bytes == 4) {
-        WIDEST(evaluate, float, t)
-    } else {
-        WIDEST(evaluate, double, t)
-    }
-}
-
-void run_plane(columns *t, int bytes, int level)
-{
-    if (bytes == 4) {
-        WIDEST(plane, float, t)
-    } else {
-        WIDEST(plane, double, t)
-    }
-}
-
-void run_move(columns *t, int bytes, int level)
-{
-    if (bytes == 4) {
-        WIDEST(move, float, t)
-    } else {
-        WIDEST(move, double, t)
-    }
-}
-
-void run_rotation(columns *t, int bytes, int level)
-{
-    if (bytes == 4) {
-        WIDEST(rotate, float, t)
-    } else {
-        WIDEST(rotate, double, t)
-    }
-}
-
-void run_marking(columns *t, int bytes, int level)
-{
-    if (bytes == 4) {
-        WIDEST(mark, float, t)
-    } else {
-        WIDEST(mark, double, t)
-    }
-}
-
-void run_spread(columns *t, int bytes, int level)
-{
-    if (bytes == 4) {
-        WIDEST(spread, float, t)
-    } else {
-        WIDEST(spread, double, t)
-    }
-}
 
 void run_column_sweep(const column_sweep *t, int level) { WIDEST(sweep_columns, double, t) }
 

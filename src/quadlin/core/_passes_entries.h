@@ -13,31 +13,6 @@ static inline __attribute__((always_inline)) double value_at(const void *of, int
     return bytes == 8 ? ((const double *)of)[i] : ((const float *)of)[i];
 }
 
-/* Count the entries of each column. */
-ENTRIES count_entries(const sparse *x, int64_t n, int64_t *counts, const int wide)
-{
-    const int64_t last = index_at(x->pointers, n, wide);
-    for (int64_t e = index_at(x->pointers, 0, wide); e < last; e++) counts[index_at(x->indices, e, wide)]++;
-}
-
-/* Write the row and the value of each entry to the next place of its column. */
-ENTRIES sort_entries(const sparse *x, int64_t n, int64_t *next, int32_t *rows, void *values, const int wide, const int bytes)
-{
-    const int64_t last = index_at(x->pointers, n, wide);
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t e = index_at(x->pointers, i, wide); e < index_at(x->pointers, i + 1, wide); e++) {
-            const int64_t near = e + AHEAD / 2 < last ? e + AHEAD / 2 : e, far = e + AHEAD < last ? e + AHEAD : e;
-            const int64_t later = next[index_at(x->indices, near, wide)];
-            __builtin_prefetch(next + index_at(x->indices, far, wide), 1);
-            __builtin_prefetch(rows + later, 1);
-            __builtin_prefetch((char *)values + later * bytes, 1);
-            const int64_t place = next[index_at(x->indices, e, wide)]++;
-            rows[place] = (int32_t)i;
-            if (bytes == 8) ((double *)values)[place] = ((const double *)x->data)[e];
-            else ((float *)values)[place] = ((const float *)x->data)[e];
-        }
-}
-
 /* Count the ones of each column, and write down the nearest later column that has an entry in one of its rows. A
  * column with other entries than ones, or with two in a row, is not eligible for a field. Rows are sorted. */
 ENTRIES count_ones(const sparse *x, int64_t n, uint8_t *eligible, int32_t *ones, int32_t *after, const int wide, const int bytes)
@@ -59,22 +34,11 @@ ENTRIES count_ones(const sparse *x, int64_t n, uint8_t *eligible, int32_t *ones,
     }
 }
 
-void run_counts(const sparse *x, int64_t n, int64_t *counts)
-{
-    if (x->index_bytes == 8) count_entries(x, n, counts, 1);
-    else count_entries(x, n, counts, 0);
-}
-
 #define EACH_KIND(run, ...)                                                                       \
     if (x->index_bytes == 8 && bytes == 8) run(__VA_ARGS__, 1, 8);                                \
     else if (x->index_bytes == 8) run(__VA_ARGS__, 1, 4);                                         \
     else if (bytes == 8) run(__VA_ARGS__, 0, 8);                                                  \
     else run(__VA_ARGS__, 0, 4);
-
-void run_sorting(const sparse *x, int64_t n, int64_t *next, int32_t *rows, void *values, int bytes)
-{
-    EACH_KIND(sort_entries, x, n, next, rows, values)
-}
 
 void run_ones(const sparse *x, int64_t n, uint8_t *eligible, int32_t *ones, int32_t *after, int bytes)
 {

@@ -7,10 +7,6 @@
 #include "_passes_dense.h"
 #include "_passes_sparse.h"
 #include "_passes_moments.h"
-#include "_passes_equations.h"
-#include "_passes_columns.h"
-#include "_passes_planes.h"
-#include "_passes_spread.h"
 #undef REAL
 #undef VEC
 #undef WHOLE
@@ -27,10 +23,6 @@
 #include "_passes_dense.h"
 #include "_passes_sparse.h"
 #include "_passes_moments.h"
-#include "_passes_equations.h"
-#include "_passes_columns.h"
-#include "_passes_planes.h"
-#include "_passes_spread.h"
 #include "_passes_sweeps.h"
 #undef REAL
 #undef VEC

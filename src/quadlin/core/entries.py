@@ -1,11 +1,11 @@
-"""Entries of rows by columns: sorted for sweeps, and counted for the search for fields."""
+"""Entries of rows by columns, counted for the search for fields."""
 
 import ctypes
 from ctypes import c_int, c_int64, c_void_p
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csc_array, csr_array, issparse
+from scipy.sparse import csr_array, issparse
 
 from quadlin.core.library import address, entries_of, library, takes
 
@@ -16,23 +16,6 @@ class OnesOfColumns(NamedTuple):
     eligible: np.ndarray  # (d,), bool: all its entries are ones, and no row stores two of them
     ones: np.ndarray  # (d,), how many entries it has
     after: np.ndarray  # (d,), the nearest later column with an entry in the same row, d without one
-
-
-def entry_counts(X: csr_array) -> np.ndarray:
-    """Return how many entries each column has (d,)."""
-    counts = np.zeros(X.shape[1], np.int64)
-    _walk("run_counts", X, counts)
-    return counts
-
-
-def by_columns(X: csr_array, order: np.ndarray, counts: np.ndarray) -> csc_array:
-    """Return X[:, order] column by column; `counts` are those of the entries of X's columns."""
-    starts = np.concatenate([[0], np.cumsum(counts[order])])
-    following = np.empty_like(counts)
-    following[order] = starts[:-1]
-    rows, values = np.empty(X.nnz, np.int32), np.empty(X.nnz, X.dtype)
-    _walk("run_sorting", X, following, rows, values, c_int(X.dtype.itemsize))
-    return csc_array((values, rows, starts.astype(X.indptr.dtype)), shape=X.shape)
 
 
 def ones_of_columns(B: Any) -> OnesOfColumns:

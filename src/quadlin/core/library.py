@@ -67,13 +67,12 @@ def _mismatch(loaded: ctypes.CDLL) -> str | None:
 
 def _mirrors() -> dict[str, type[ctypes.Structure]]:
     """Return the structures that are written down here and in `_passes.c`, by their name there."""
-    from quadlin.core import compiled_columns, sweeps  # which import this module
+    from quadlin.core import sweeps  # which imports this module
 
     return {
         "pass": Pass,
         "sparse": SparseStructure,
         "moments": MomentsStructure,
-        "columns": compiled_columns.ColumnsStructure,
         "column_sweep": sweeps.SweepStructure,
     }
 

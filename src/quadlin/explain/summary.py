@@ -50,10 +50,6 @@ FOUND_PAIRS_ARE = (
 NOT_ESTIMATED = "Not estimated, because they do not vary or are not in the model: {}."
 SHRUNK = "Estimates are shrunk towards zero by the penalty, and the standard errors allow for that."
 ROBUST = "Standard errors are robust: noise may differ between rows."
-BY_COLUMNS = (
-    "Standard errors are those of single columns, which are taken as independent. They are "
-    "too large for predictions of rows that were fitted."
-)
 DRAWN = "Standard errors come from draws and are themselves uncertain by about 9%."
 GIVEN = "Tests and intervals take the rank and the penalty as given."
 
@@ -351,8 +347,7 @@ def _notes(model: Any, terms: list[Term]) -> list[str]:
         notes += [
             (any(model.alpha_), SHRUNK),
             (law.robust, ROBUST),
-            (law.by_columns, BY_COLUMNS),
-            (not law.exact and not law.by_columns, DRAWN),
+            (not law.exact, DRAWN),
             (model.rank_, GIVEN),
         ]
     return [note for applies, note in notes if applies]

@@ -16,11 +16,11 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.moments import Moments, moments_of
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.fields.contexts import Posterior, kept
+from quadlin.solve.fields.contexts import Posterior
+from quadlin.solve.fields.sweeping import fit_of
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.driver import loss_unit
-from quadlin.solve.lowrank.types import Options, Problem, Record, Status
-from quadlin.solve.lowrank.whitening import Identity
+from quadlin.solve.lowrank.types import Options, Plan, Problem, Record
 from quadlin.stream.batch import lengthened
 from quadlin.stream.row_sample import Buffer
 from quadlin.stream.stream import Stream
@@ -154,18 +154,12 @@ class FieldStream(Stream):
 
     def _model_state(self, posterior: Posterior, features: Moments, target: Moments) -> FitState:
         """Return the model of a posterior, without a history."""
-        make_units, learned = self.make_units, posterior.learned
-        units, exact = (
-            replace(make_units, dtype=dtype)(features, target)
-            for dtype in (make_units.dtype, np.dtype(np.float64))
-        )
-        model = learned.model(make_units.fields, exact)
-        model = kept(model, units, self.automatic.rank, learned.frame.unit / units.target.scale)
+        plan = Plan(self.options, self.make_units, self.seed, self.automatic)
+        state, self._chosen = fit_of(posterior.learned, plan, (features, target), posterior.share)
         if self.options.loss == "squared" and not float(target.var[0]) > 0:
-            model = shortened(model, 0.0, 0.0)  # what is left of the start of inference
-        on_w, on_M = (each / posterior.share for each in learned.penalties())
-        self._chosen = replace(self.options, rank=len(model.s), alpha=(on_w, on_M))
-        return FitState(model, units, features, target, (), Status.converged, Identity())
+            # What is left of the start of inference is no model.
+            state = replace(state, model=shortened(state.model, 0.0, 0.0))
+        return state
 
 
 def _between(source: MemorySource, start: int, stop: int) -> MemorySource:

@@ -1,7 +1,7 @@
 """The rank and the penalties: as given, by evidence, or by held-out rows.
 
 The evidence decides if the parameters of a rank fit in a matrix. Otherwise a fifth of the rows is
-held out to compare ranks and a few penalties.
+held out to compare ranks and a few penalties; wide sparse rows are fitted by sweeps (`wide_rows`).
 """
 
 from dataclasses import replace
@@ -12,9 +12,9 @@ from quadlin.core.arrays import moved
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.choose.column_choice import choose_by_columns
 from quadlin.solve.choose.rank import FOLDS, HeldOut, generous_rank
 from quadlin.solve.choose.rank_search import RankSearch
+from quadlin.solve.choose.wide_rows import fit_swept
 from quadlin.solve.fits.fit_state import FitState, OnState, fit_state, fit_table
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, EXACT_ENTRIES, EXACT_ROWS
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Solution, Status
@@ -40,6 +40,10 @@ def fit_choosing(
     """
     surveyed = rows.reduce(survey) if surveyed is None else surveyed
     automatic, options = plan.automatic, plan.options
+    if automatic.alpha and surveyed.tally.counting >= FEWEST:
+        swept = fit_swept(rows, plan, surveyed, on_step)
+        if swept is not None:
+            return swept
     if automatic != FIXED:
         units, n_rows = plan.make_units(surveyed.features, surveyed.target), surveyed.tally.counting
         given = None if automatic.rank else options.rank
@@ -56,10 +60,7 @@ def fit_choosing(
             if state is not None:
                 return state, options
         else:
-            swept = None
-            if options.solver == "auto":
-                swept = choose_by_columns(rows, units, plan, surveyed.tally)
-            options = swept or _held_out(rows, units, plan, surveyed)
+            options = _held_out(rows, units, plan, surveyed)
     return fit_table(rows, replace(plan, options=options), warm, on_step, surveyed), options
 
 

@@ -20,6 +20,8 @@ from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Survey, Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, spread_of
+from quadlin.solve.choose.wide_rows import can_sweep
+from quadlin.solve.lowrank.design import EXACT_COLUMNS
 from quadlin.solve.lowrank.linear_model import EXACT
 from quadlin.solve.lowrank.observations import NO_WEIGHT, content_keys
 from quadlin.solve.lowrank.sample import sample_of, stacked
@@ -46,6 +48,8 @@ def with_rarity(rows: Rows, plan: P, surveyed: Survey) -> P:
     if not plan.automatic.rarity:
         return plan
     plan = replace(plan, automatic=replace(plan.automatic, rarity=False))
+    if can_sweep(rows, _plain_units(plan, surveyed), plan.options):  # by sweeps of raw columns
+        return replace(plan, make_units=replace(plan.make_units, rarity=1.0))
     usual, n_rows = replace(plan.make_units, rarity=None), surveyed.tally.counting
     if n_rows < FEWEST or not _may_differ(plan, surveyed):
         return replace(plan, make_units=usual)
@@ -63,6 +67,26 @@ def with_rarity(rows: Rows, plan: P, surveyed: Survey) -> P:
     for number in range(1, len(makers)) if len(Y) >= FEWEST else ():
         best = number if evidence[number] > evidence[best] + CLEARLY else best
     return replace(plan, make_units=makers[best])
+
+
+def without_squares(rows: Rows, plan: P, surveyed: Survey) -> P:
+    """Return the plan without squares if ``squares="auto"`` and the rows are wide, sparse and few.
+
+    They say little about the squares of more columns than fit in a matrix, and without them sweeps
+    choose rank and penalties.
+    """
+    maker, options = plan.make_units, plan.options
+    if maker.squares != "auto" or len(maker.names) < EXACT_COLUMNS:
+        return plan
+    few = surveyed.tally.counting < options.dof(len(maker.names), options.rank)
+    wide = replace(plan, make_units=replace(maker, wide=True))
+    swept = can_sweep(rows, _plain_units(wide, surveyed), options)
+    return wide if swept and (few or plan.automatic.alpha) else plan
+
+
+def _plain_units(plan: Plan, surveyed: Survey) -> Units:
+    """Return the units of the rows for least squares."""
+    return replace(plan.make_units, loss="squared")(surveyed.features, surveyed.target)
 
 
 def _sampled(rows: Rows, units: Units, tally: Tally) -> Rows:

@@ -15,9 +15,9 @@ from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Survey, Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.solve.choose.choice import fit_choosing
-from quadlin.solve.choose.column_choice import without_squares
 from quadlin.solve.choose.rank_search import RankSearch, leaves_mean
-from quadlin.solve.choose.rarity import with_rarity
+from quadlin.solve.choose.rarity import with_rarity, without_squares
+from quadlin.solve.choose.wide_rows import swept_law
 from quadlin.solve.composite.composer import (
     PairOutcome,
     PairRequest,
@@ -35,7 +35,6 @@ from quadlin.solve.fits.status_advice import warn_if_unknown
 from quadlin.solve.fits.uncertainty import NORMAL, Uncertainty, made_robust, uncertainty_of
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
-from quadlin.solve.lowrank.design import EXACT_COLUMNS
 from quadlin.solve.lowrank.types import FIXED, Options, Plan, Status, finished
 
 MOST_KEPT = 512  # parameters of a regression with pairs that `partial_fit` could go on with
@@ -101,10 +100,7 @@ def fit(
     on_step: OnState = None,
 ) -> tuple[TableFit, TablePlan]:
     """Fit rows that can be read many times; also return the plan with its choices."""
-    if plan.automatic.rarity:
-        plan = with_rarity(rows, plan, surveyed)
-    if len(plan.make_units.names) >= EXACT_COLUMNS:
-        plan = without_squares(rows, plan, surveyed)
+    plan = with_rarity(rows, without_squares(rows, plan, surveyed), surveyed)
     fitted = _fit(plan, rows, surveyed, warm, on_step)
     state = fitted.state if plan.pairs is None else fitted.kept()
     state, law = with_row_count(state, surveyed.tally, fitted.options), None
@@ -191,8 +187,10 @@ def _law_of_fit(plan: TablePlan, rows: Rows, fitted: TableFit, tally: Tally) -> 
     robust = plan.uncertainty == "robust"
     bend = bend_of(rows, state) if plan.robust and robust else inf
     law = None if fitted.last is None else fitted.last.law(plan.make_units.fields)
+    if law is None and not (robust or plan.robust or LOSSES[options.loss].linked):
+        law = swept_law(rows, plan, state, tally)
     if law is None:
-        law = law_of(state, weighted, options, plan, tally, bend)
+        law = law_of(state, weighted, options, plan, bend)
     elif LOSSES[options.loss].linked:
         law = replace(law, noise=1.0, error=1.0, left=NORMAL)
         if robust:
@@ -284,7 +282,6 @@ def law_of(
     rows: Rows,
     options: Options,
     plan: TablePlan,
-    tally: Tally,
     bend: float = inf,
 ) -> Uncertainty:
     """Measure how sure a fit is; warn where that cannot be known.
@@ -306,7 +303,6 @@ def law_of(
             state.white,
             np.random.default_rng(plan.seed),
             fields=plan.make_units.fields,
-            tally=tally,
             robust=plan.uncertainty == "robust",
             bend=bend,
             unit_noise=linked,

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.model import Model, in_units, with_rank
+from quadlin.core.model import Model, in_units
 from quadlin.core.moments import Moments, Tally, moments_of
 from quadlin.core.rows import Rows
 from quadlin.core.sweeps import Columns
@@ -22,7 +22,6 @@ BYTES = 2**28  # most memory that the kept draws may take
 ABSORBED = 5  # variational sweeps over rows that a stream goes on with, at most
 STREAM_TOL = 5e-5  # the rise of the bound per row and sweep below which sweeps end
 LARGEST, ROUNDING = 1e120, 1e-6  # of the numbers in a file, so that squares are finite
-NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions
 SMALLEST = 1e-30  # unit of a constant target, so that its predictions are constant
 
 
@@ -55,7 +54,7 @@ class Frame:
         varies = features.varies(np.float64) & ~one_zero
         scale = np.where(varies, 1 / np.sqrt(np.where(varies, features.var, 1.0)), 1.0)
         mean = np.where(varies & (2 * entries > n), features.mean, 0.0)
-        others = np.setdiff1d(np.arange(d), np.concatenate(fields))
+        others = np.setdiff1d(np.arange(d), np.concatenate([np.empty(0, int), *fields]))
         is_number = 2 * entries[others] > n
         numbers, lists = others[is_number], others[~is_number]
         # Lists share a scale, so that rare columns are no larger.
@@ -96,8 +95,9 @@ class Frame:
         return np.argsort(X.indices[entries], kind="stable")
 
     def signs(self, rank: int) -> np.ndarray:
-        """Return signs of components; those of the products of two groups do not matter."""
-        several = np.count_nonzero(np.bincount(self.group, minlength=self.groups)) > 2
+        """Return signs of components; those of the products of two fields do not matter."""
+        sizes = np.bincount(self.group, minlength=self.groups)
+        several = np.count_nonzero(sizes) > 2 or sizes[-1] > 0
         return np.where(np.arange(rank) % 2, -1.0, 1.0) if several else np.ones(rank)
 
     def at(self, columns: np.ndarray) -> "Frame":
@@ -182,18 +182,20 @@ class Learned:
         both = np.concatenate([table, unseen]) * np.append(unit, np.full(len(signs), unit**0.5))
         return frame.shift + unit * b, both
 
-    def penalties(self) -> tuple[float, float]:
-        """Return the penalties of w and M that are equivalent to the two largest groups' priors.
+    def penalties(self, units: Units) -> tuple[float, float]:
+        """Return the penalties of w and M that are equivalent to the priors of these columns.
 
-        A ridge weighs the coefficient of a one-hot column by its standard deviation, 1/√levels.
+        With them, w and a matrix M of this rank are as large on average, a priori: |w|² has d
+        degrees of freedom, and |M|² has kd.
         """
-        sizes, precisions = np.bincount(self.frame.group), self.precisions
-        first, second = np.argsort(-sizes, kind="stable")[:2]
-        roots = np.sqrt(sizes[[first, second]])
-        on_w = float(roots @ precisions[[first, second], 0]) / 2
-        products = np.sum(1 / (precisions[first, 1:] * precisions[second, 1:]))
-        on_M = float(roots.prod() / products) if products > 0 else 0.0
-        return on_w / self.noise, on_M / self.noise
+        varies, k = units.scale > 0, len(self.signs)
+        if not varies.any():
+            return 0.0, 0.0
+        size = (self.frame.scale * units.penalty_scale)[varies] / units.scale[varies]
+        variance = size[:, None] ** 2 / self.precisions[self.frame.group[varies]]
+        of_w, of_v = np.split(variance.mean(axis=0), [1])
+        of_M = len(size) * float(np.sum(of_v**2)) / 2  # of |M|², over d
+        return 1 / (self.noise * float(of_w[0])), k / (self.noise * of_M) if k else 0.0
 
     def moved(self, places: np.ndarray, fields: Sequence[np.ndarray], d: int) -> "Learned":
         """Return the same with more columns, which have the means of their groups."""
@@ -225,7 +227,7 @@ class Contexts:
     ) -> None:
         X, y, weight = csr_matrix(source.X, dtype=np.float64), np.asarray(source.y), source.weight
         weight = None if weight is None else np.asarray(weight, dtype=np.float64)
-        order = frame.order(X)
+        order = self.order = frame.order(X)
         if order is not None:
             X, y, weight = X[order], y[order], None if weight is None else weight[order]
         self.frame, self.columns = frame, frame.columns(X)
@@ -260,6 +262,11 @@ class Contexts:
             labels=machine.labels,
             spread=spread,
         )
+
+    def residuals(self) -> np.ndarray:
+        """Return y − f of the rows (n,), in their order and for a target of variance one."""
+        residual = self.machine.point.residual
+        return residual.copy() if self.order is None else residual[np.argsort(self.order)]
 
     def evidence(self) -> Evidence:
         """Return what the rows, and earlier ones, say about each column (d, …)."""
@@ -310,18 +317,6 @@ def draws_of(
     )
 
 
-def kept(model: Model, units: Units, chooses_rank: bool, size: float = 1.0) -> Model:
-    """Return a model in the dtype of the units, without negligible components if rank is chosen.
-
-    `size` is the standard deviation of the fitted target, in these units.
-    """
-    if chooses_rank:
-        model = with_rank(model, int(np.sum(np.abs(model.s) > NEGLIGIBLE * size)))
-    dtype = units.scale.dtype
-    arrays = {name: getattr(model, name).astype(dtype) for name in ("U", "s", "w")}
-    return replace(model, free=units.free, **arrays)
-
-
 class Posterior(NamedTuple):
     """What a stream has learned from its rows, which is the prior of new ones."""
 
@@ -334,7 +329,7 @@ class Posterior(NamedTuple):
         cls, source: MemorySource, fields: Sequence[np.ndarray], rank: int, labels: bool, seed: int
     ) -> "Posterior":
         """Learn rows in memory. Columns that none of them has do not matter."""
-        X, columns = _occurring(source.X)
+        X, columns = occurring(source.X)
         share = 1.0 if labels else Tally.of(Chunk(X, source.y, source.weight)).share
         rows = replace(source, X=X, weight=share * _weights(source))
         inside = [np.flatnonzero(np.isin(columns, field)) for field in fields]
@@ -352,7 +347,7 @@ class Posterior(NamedTuple):
         """
         if not source.X.shape[0]:
             return self
-        X, at = _occurring(source.X)
+        X, at = occurring(source.X)
         rows = replace(source, X=X, weight=self.share * _weights(source))
         old, (prior, pull), rng = self.learned, self.evidence, np.random.default_rng(0)
         begun = replace(old, frame=old.frame.at(at), table=old.table[at])
@@ -401,7 +396,7 @@ class Posterior(NamedTuple):
         return None
 
 
-def _occurring(X: Any) -> tuple[csr_matrix, np.ndarray]:
+def occurring(X: Any) -> tuple[csr_matrix, np.ndarray]:
     """Return rows with only the columns that they have, and these."""
     rows = csr_matrix(X, dtype=np.float64)
     rows.eliminate_zeros()

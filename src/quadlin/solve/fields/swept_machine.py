@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_expit, ndtr, ndtri
+from scipy.special import gammaln, log_expit, ndtr, ndtri
 
 from quadlin.core.sweeps import Columns, Point
 from quadlin.solve.fits.robust import MAD, huber_factor, weighted_median
@@ -234,7 +234,7 @@ class Machine:
         self.bound = np.nan if self.sampled else self._bound(expected)
 
     def _bound(self, expected: float) -> float:
-        """Return the bound of the log evidence, up to a constant."""
+        """Return the bound of the log evidence, up to a constant of the rows."""
         priors, point = self.priors, self.point
         assert point.cov is not None
         bound = (NOISE_SHAPE + self.n / 2) * np.log(priors.noise)
@@ -243,7 +243,8 @@ class Machine:
             L, precision = group.stop - group.start, priors.precision[g]
             bound += np.sum((SHAPE + (L + 1) / 2) * np.log(precision))
             bound -= precision @ (RATE + self._squares(g, group) / 2)
-        bound += np.sum(np.linalg.slogdet(point.cov)[1]) / 2
+        bound += priors.mean.size * (SHAPE * np.log(RATE) - gammaln(SHAPE))
+        bound += (np.sum(np.linalg.slogdet(point.cov)[1]) + point.table.size) / 2
         if point.prior is not None:
             second = point.cov + point.table[:, :, None] * point.table[:, None, :]
             bound += np.sum(point.pull * point.table) - np.sum(point.prior * second) / 2

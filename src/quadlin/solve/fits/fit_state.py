@@ -18,7 +18,6 @@ from quadlin.core.model import (
 from quadlin.core.moments import Moments, Survey, Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
-from quadlin.solve.lowrank.column_descent import fit_by_columns
 from quadlin.solve.lowrank.few_rows import fit_from_few
 from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.linear_model import unrestricted_optimum
@@ -144,9 +143,7 @@ def _fit_in_units(
     hook = None if on_step is None else lambda solution: on_step(state(solution, Identity()))
     d, tally, fitted = int(units.scale.shape[0]), surveyed.tally, None
     low = options.solver == "auto" and 0 < options.rank < d and units.target.power > 0
-    if start is None and low and min(options.alpha) > 0:
-        fitted = fit_by_columns(rows, units, options, tally, seed, hook)
-    if start is None and low and fitted is None and not products_pay(tally.effective, d):
+    if start is None and low and not products_pay(tally.effective, d):
         fitted = fit_from_few(rows, units, options, plan.make_units, tally, seed, hook)
     if fitted is not None:
         return state(*fitted)

@@ -20,9 +20,7 @@ N(0, H⁻¹/m) by perturb-and-solve. Both take the root of I + A⁻¹C by the mi
 .. math:: (1 + x)^{-1/2} = \frac{2}{\pi} \int_0^{\pi/2} \frac{d\varphi}{1 + x \cos^2 \varphi}
 
 whose terms (A + C cos²φ)⁻¹ can be applied by conjugate gradients, and which stays bounded as
-x → −1, where two directions of the noise compete for a place in M. With wide sparse rows that are
-fitted by columns, draws would cost far more than the fit: there the covariance of each column is
-kept instead, see `column_covariances`.
+x → −1, where two directions of the noise compete for a place in M.
 
 All this assumes equal noise in all rows. `robust` errors do not: see `sandwich`.
 """
@@ -36,14 +34,11 @@ from scipy.special import stdtr, stdtrit
 from quadlin.core.arrays import Array, namespace, unflagged
 from quadlin.core.block import Block
 from quadlin.core.model import Model
-from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.fits.column_covariances import ColumnCovariances, column_law
 from quadlin.solve.fits.curvature import Curvature, drawn, inverse_root
 from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.fits.sandwich import Laplace, sandwiched
-from quadlin.solve.lowrank.column_descent import goes_by_columns
 from quadlin.solve.lowrank.gauss_newton import Point, smallest_loss
 from quadlin.solve.lowrank.levels import Fields, settled_steps
 from quadlin.solve.lowrank.types import Options, Problem
@@ -51,9 +46,6 @@ from quadlin.solve.lowrank.whitening import Whitener
 
 DENSE_LIMIT = 1500  # parameters up to which A is formed: about where draws become cheaper
 NORMAL = 1e12  # degrees of freedom with which Student's law is the normal one
-ROUGH, DRAWN_DOF = 0.1, 4000  # how precise draws for the dof are, and their dof in all
-TOGETHER, ALIKE = 0.3, 0.1  # columns that come together; how far dof and n − dof may then be off
-FAR = 1e3  # means, in standard deviations, above which products of columns lose too many digits
 DRAWS = 64  # a standard error from m draws is itself uncertain by 1/√(2m), here 9%
 
 
@@ -67,13 +59,13 @@ class Uncertainty:
     coefficients of two equal columns, have the spread of the part that the rows do determine:
     predictions for rows like those fitted are right, the single coefficients are conventions.
 
-    Memory: O(mkd), where m ≤ 1500 is the number of parameters if `exact`, otherwise of draws, and
-    O(k²d) by columns. With d > 2000 features C is left out: this is right if M stands out from the
+    Memory: O(mkd), where m ≤ 1500 is the number of parameters if `exact`, otherwise of draws. With
+    d > 2000 features C is left out: this is right if M stands out from the
     noise, and too optimistic otherwise.
     """
 
     units: Units
-    spread: ErrorSteps | ColumnCovariances
+    spread: ErrorSteps
     noise: float  # σ, of an observation
     error: float  # σ of the parameters: the same, but for Huber's loss and for missing values
     dof: float  # the effective number of parameters
@@ -83,11 +75,6 @@ class Uncertainty:
     passes: int  # over the rows
     robust: bool = False  # whether noise may differ between rows
     of_gaps: float = 1.0  # λ of `missing_values`
-
-    @property
-    def by_columns(self) -> bool:
-        """Tell whether the coefficients of different columns are taken as independent."""
-        return isinstance(self.spread, ColumnCovariances)
 
     def predict_std(self, block: Block, predictive: bool = False) -> Array:
         """Return the standard error s of f(z), or with `predictive` the spread of y around it.
@@ -136,7 +123,6 @@ def uncertainty_of(
     rng: np.random.Generator,
     *,
     fields: Fields = (),
-    tally: Tally | None = None,
     robust: bool = False,
     bend: float = inf,
     unit_noise: bool = False,
@@ -155,8 +141,6 @@ def uncertainty_of(
         The generator of the draws.
     fields : sequence of arrays
         The one-hot groups; the coefficients of levels are relative to the means of their groups.
-    tally : Tally or None
-        That of the rows; with it, wide sparse rows are taken by columns.
     robust : bool
         Whether noise may differ between rows: one more pass, or twice the passes of the draws,
         which do not correct residuals for leverage.
@@ -180,12 +164,6 @@ def uncertainty_of(
     task = Curvature(Problem(rows, units, options, rng), white)
     p = task.point_of(model)
     exact, converged = 1 + p.U.shape[0] * (1 + p.U.shape[1]) <= dense_limit, True
-    if tally is not None and not robust and goes_by_columns(rows, units, options, tally):
-        covariances, dof = by_columns(task, p, fields)
-        if covariances is not None:
-            noise, freedom = noise_of(p, dof, task.problem, unit_noise)
-            passes = rows.walks - before
-            return Uncertainty(units, covariances, noise, noise, dof, freedom, False, True, passes)
     task.learn_c(p)
     if exact:
         steps, root, dof = inverse_root(task, p)
@@ -206,23 +184,6 @@ def uncertainty_of(
     return Uncertainty(units, spread, noise, error, dof, freedom, exact, converged, passes, robust)
 
 
-def by_columns(task: Curvature, p: Point, fields: Fields) -> tuple[ColumnCovariances | None, float]:
-    """Return the covariances of columns, and the dof; None if columns are not independent enough.
-
-    If columns meet in the same rows again and again, such as an id and what it decides, they may be
-    wrong, and so may be the dof that they give: draws then tell the dof.
-    """
-    if float(np.max(task.units.nu**2, initial=0.0)) > FAR**2:
-        return None, nan
-    law = column_law(task.problem, p.model, fields)
-    if law.together <= TOGETHER:
-        return law.covariances, law.dof
-    draws = min(max(round(DRAWN_DOF / law.dof), 1), DRAWS)
-    _, dof, _ = drawn(task, p, draws, tol=ROUGH)
-    agree = abs(law.dof - dof) <= ALIKE * min(dof, p.sums.weight - dof)
-    return law.covariances if agree else None, dof
-
-
 def noise_of(p: Point, dof: float, problem: Problem, unit_noise: bool) -> tuple[float, float]:
     """Return σ and the degrees of freedom from which it is estimated."""
     if unit_noise:
@@ -238,7 +199,6 @@ def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -
     if not law.left >= 1:
         return replace(law, robust=True)
     steps = law.spread
-    assert isinstance(steps, ErrorSteps)
     root = namespace(steps.E).ones_like(steps.c)
     at = Laplace(model, law.units, steps, root, law.noise, True, bend)
     return replace(law, spread=ErrorSteps.of(sandwiched(rows, at)), error=law.noise, robust=True)
