@@ -39,7 +39,7 @@ class Gamma(Poisson):
 @pytest.fixture
 def gamma(monkeypatch):
     monkeypatch.setitem(LOSSES, "gamma", Gamma())
-    monkeypatch.setitem(checks.WORDS, "loss", (*checks.WORDS["loss"], "gamma"))
+    monkeypatch.setitem(checks.RULES, "loss", (lambda value: value == "gamma", "gamma"))
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 3))
     f = 0.3 + 0.5 * X[:, 0] + 0.4 * X[:, 1] * X[:, 2]

@@ -211,6 +211,8 @@ def feature_columns(
                 _refuse_unknown(title, name, option, available, encoder is not None)
             if name in names[:i]:
                 raise SourceError(f"`{option}` names {name!r} twice. Name it once.")
+    if options.target is not None and options.target == options.weight:
+        raise SourceError(f"{options.target!r} cannot be both the target and the weight.")
     for role, name in roles.items():
         if columns and name is not None and name in columns:
             raise SourceError(

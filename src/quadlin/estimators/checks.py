@@ -368,7 +368,8 @@ def refuse_no_table(X: Any) -> None:
             f"X is a structured array with the fields {', '.join(dtype.names)}. Give a table: "
             "pd.DataFrame(X), or np.lib.recfunctions.structured_to_unstructured(X)."
         )
-    if hasattr(X, "columns") and (shape := X.shape)[1] == 0:
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if len(shape) == 2 and shape[1] == 0 and hasattr(X, "columns"):
         raise ValueError(
             f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required: the "
             "frame has no columns."

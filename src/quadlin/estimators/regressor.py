@@ -228,9 +228,9 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
 
     (and S like L if `alpha` is a number; learned penalties leave S free). By default the rank, the
     penalties and the pairs are chosen. The penalty applies to standardised features;
-    all results are in the user's units. Model parameters: `rank` to `loss`.
-    Columns: `categorical_features` to `extrapolation`. Inference: `uncertainty`, `fit_intercept`.
-    Computation: `solver` to `random_state`. :doc:`/start/choosing` is their guide.
+    results are in the user's units. Parameters of the model: `rank` to `loss`; of columns:
+    `categorical_features` to `extrapolation`; of inference: `uncertainty`, `fit_intercept`; of the
+    computation: the others (:doc:`/start/choosing`).
 
     Parameters
     ----------
@@ -270,7 +270,7 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
         moment estimation alone, for independent features, and "paper" takes its steps with full
         length; neither has a penalty.
     max_iter : int, default=50
-        Maximum number of steps. A Gauss–Newton step takes up to twelve passes over the rows.
+        Maximum number of steps, of up to twelve passes over the rows each.
     tol : float, default=1e-6
         `fit` stops when a step would lower the objective by less than this fraction of it. It also
         stops nearer to the optimum than 10⁴·`tol` (at most 1%) of its statistical error.
@@ -279,7 +279,7 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
         keeps ten rows per parameter; "minimal" keeps none, and has no penalty
         (:doc:`/guide/streams`).
     warm_start : bool, default=False
-        Whether `fit` starts from the model of the last fit. It pays with a given rank and penalty.
+        Whether `fit` starts from the last model. It pays with a given rank and penalty.
     random_state : int, RandomState or None, default=None
         Seed of the start. With None it is fixed, so fits are deterministic.
 
@@ -306,7 +306,7 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
     encoder_, fill_
         The encoder of text columns and the replacements of missing numbers, for `open_source`.
     fitted_ : Fitted
-        All of it in one immutable object.
+        All of it, immutable.
     n_features_in_, feature_names_in_
         As everywhere in scikit-learn.
 

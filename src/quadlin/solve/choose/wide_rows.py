@@ -38,7 +38,7 @@ def can_sweep(rows: Rows, units: Units, options: Options) -> bool:
     source = rows.engine.source
     in_memory = isinstance(source, MemorySource) and issparse(source.X)
     usual = options.plain and options.solver == "auto" and options.rank < MOST_UNKNOWNS
-    wide = len(units.scale) > NARROW
+    wide = units.scale.shape[0] > NARROW
     return in_memory and usual and wide and units.target.power > 0 and not np.any(units.free)
 
 
