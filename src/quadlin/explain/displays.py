@@ -1,7 +1,6 @@
 """Displays of a model: interactions, one pair, one prediction and the spectrum, drawn when asked.
 
-Colours are those of Okabe and Ito, with a marker and a line style each, so that a picture can be
-read in grey and by the colour-blind.
+Colours are those of Okabe and Ito, with a marker and a line style each, for the colour-blind.
 """
 
 from collections.abc import Sequence
@@ -10,7 +9,6 @@ from itertools import permutations
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from scipy.spatial import KDTree
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import LOSSES
@@ -18,27 +16,18 @@ from quadlin.core.messages import printable
 from quadlin.data.encoder import ABSENT
 from quadlin.data.names import position_of
 from quadlin.explain.decomposition import Decomposition, WholeColumn, column_values, value_pairs
-from quadlin.explain.effects import Effects
+from quadlin.explain.effects import ROUNDING, Effects
 from quadlin.explain.tables import prediction_name
 from quadlin.stream.field_stream import FieldStream
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^v<P"
 LINES = ("-", "--", "-.", ":")
-LETTERS_PER_INCH = 9  # in a line of a legend, all columns together
-INK_ABOVE = 0.6  # of the largest strength: white letters on dark cells
 USUAL = 1e-2, 1e4  # numbers beyond do not fit into a cell, but those of a power of ten
-WIDE = 5  # letters of a number that fit into a cell
-LEAST = 4  # places along the axis of a spectrum, so that a bar alone is not a wall
 GRID = 41  # points along a column of numbers
 POINTS = 1000  # rows that are drawn
 LEVELS_SHOWN = 8  # of a text column, the most frequent ones
 TAILS = (1, 99)  # percent of the rows that the grid reaches between
-LETTERS = 20  # of a name
-LETTERS_OF_AXIS = 48  # of all levels side by side
-NEAR = 0.1  # of the range of a column: a prediction further from all rows is not drawn
-NAME_LETTERS = 28  # of a name: two columns, or a column and its value
-ROUNDING = 1e-9  # parts that add less than this share of the largest add nothing
 
 
 class Display:
@@ -81,24 +70,6 @@ def label_axes(ax: Any, x_label: str, y_label: str) -> None:
     ax.grid(True, which="major", alpha=0.3)
 
 
-def legend_below(ax: Any, title: str) -> None:
-    """Put the legend under the label of the axis, where it hides nothing."""
-    from matplotlib import rcParams
-    from matplotlib.transforms import ScaledTranslation
-
-    labels = ax.get_legend_handles_labels()[1]
-    columns = legend_columns(labels, ax.figure.get_figwidth())
-    under = ScaledTranslation(0, -0.05 * rcParams["font.size"], ax.figure.dpi_scale_trans)
-    place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": columns}
-    place["bbox_transform"] = ax.transAxes + under
-    ax.legend(title=title, frameon=False, fontsize="small", **place)
-
-
-def legend_columns(labels: Sequence[str], inches: float) -> int:
-    """Return in how many columns a legend below a figure of some width has room."""
-    return max(1, min(3, int(LETTERS_PER_INCH * inches) // max(map(len, labels))))
-
-
 def plain(name: str, most: int = 28) -> str:
     r"""Return a name that matplotlib draws as it is: no formula between dollars, no controls.
 
@@ -118,23 +89,9 @@ def plain(name: str, most: int = 28) -> str:
     return name.replace("$", r"\$")
 
 
-def legend_above(ax: Any) -> None:
-    """Put the legend between the title and the picture, where it hides nothing."""
-    handles, labels = ax.get_legend_handles_labels()
-    if labels:
-        above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": len(labels)}
-        ax.legend(handles, labels, frameon=False, fontsize="small", borderaxespad=0.2, **above)
-
-
-def signed_bars(
-    draw: Any, places: np.ndarray, values: np.ndarray, labels: tuple[str, str], **style: Any
-) -> None:
-    """Draw positive and negative bars in different colours and hatches, by a method of the axes."""
-    for sign, colour, hatch, label in zip((1, -1), COLOURS, ("", "//"), labels, strict=False):
-        mine = np.sign(values) == sign
-        if mine.any():
-            look = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": label}
-            draw(places[mine], values[mine], **look, **style)
+def colours_of(values: np.ndarray) -> list[str]:
+    """Return the colours of positive and of negative bars."""
+    return [COLOURS[int(value < 0)] for value in values]
 
 
 def readable(values: np.ndarray, largest: float, digits: int) -> tuple[np.ndarray, int, int]:
@@ -183,7 +140,6 @@ class InteractionDisplay(Display):
     strength: np.ndarray
     signs: np.ndarray
     rows: str
-    title: str | None = None
     n_columns: int = 0  # of the table, of which the names are the strongest
 
     @classmethod
@@ -236,17 +192,14 @@ class InteractionDisplay(Display):
         shown, power, digits = readable(self.strength, largest, 2)
         largest /= 10.0**power
         pairs = np.ma.masked_array(shown, alone)
-        image = ax.imshow(pairs, cmap="Blues", vmin=0, vmax=largest or 1.0)
+        image = ax.imshow(pairs, cmap="Blues", vmin=0, vmax=largest or 1.0, alpha=0.6)
         ax.set_facecolor("#eeeeee")
         for (i, j), strength in np.ndenumerate(shown):
-            dark = i != j and largest and strength > INK_ABOVE * largest
             sign = {1.0: "+", -1.0: "−"}.get(float(self.signs[i, j]), "")
-            ink = "white" if dark else "#666666" if i == j else "black"
             size = f"{strength:.{digits}f}"
-            size = size if len(size) <= WIDE else f"{strength:.0e}"  # far larger than any pair
             text = f"{sign if float(size) else ''}{size}"
-            ax.text(j, i, text, ha="center", va="center", color=ink, fontsize=8)
-        labels = [plain(name, LETTERS) for name in self.names]
+            ax.text(j, i, text, ha="center", va="center", fontsize=8)
+        labels = [plain(name) for name in self.names]
         ax.set_xticks(range(count), labels, rotation=45, ha="right", rotation_mode="anchor")
         ax.set_yticks(range(count), labels)
         ax.tick_params(labelsize="small")
@@ -255,8 +208,7 @@ class InteractionDisplay(Display):
         bar.set_label(f"strength ({unit} of the prediction)", fontsize="small")
         bar.ax.tick_params(labelsize="small")
         which = f", {count} of {self.n_columns} columns" if self.shown else ""
-        title = self.title or f"strength of pairs (grey: columns alone){which}"
-        ax.set_title(title, fontsize="medium")
+        ax.set_title(f"strength of pairs (grey: columns alone){which}", fontsize="medium")
 
 
 @dataclass
@@ -284,7 +236,6 @@ class SpectrumDisplay(Display):
 
     eigenvalues: np.ndarray
     noise: float
-    title: str | None = None
 
     @classmethod
     def from_estimator(cls, estimator: Any) -> Self:
@@ -305,16 +256,12 @@ class SpectrumDisplay(Display):
         """Draw a bar per eigenvalue, and the size of noise as a band."""
         places = np.arange(1, len(self.eigenvalues) + 1)
         if np.isfinite(self.noise):
-            label = "noise alone"
-            ax.axhspan(-self.noise, self.noise, color="#999999", alpha=0.3, lw=0, label=label)
-        signed_bars(ax.bar, places, self.eigenvalues, ("positive", "negative"), width=0.7)
+            band = ax.axhspan(-self.noise, self.noise, color="#999999", alpha=0.3, lw=0)
+            ax.legend([band], ["noise alone"], frameon=False, fontsize="small")
+        ax.bar(places, self.eigenvalues, color=colours_of(self.eigenvalues))
         ax.axhline(0, color="black", linewidth=0.8)
-        if len(places) <= 20:
-            ax.set_xticks(places)
-        ax.set_xlim(0.4, max(len(places), LEAST) + 0.6)
+        ax.xaxis.get_major_locator().set_params(integer=True)
         label_axes(ax, "component", "eigenvalue (units of the prediction)")
-        legend_above(ax)
-        ax.set_title(self.title or "", pad=22)
 
 
 @dataclass
@@ -354,7 +301,6 @@ class PairDisplay(Display):
     points: np.ndarray
     reference: str
     target: str = "prediction"
-    title: str | None = None
 
     @classmethod
     def from_estimator(
@@ -402,21 +348,14 @@ class PairDisplay(Display):
         words, unit = model.reference, prediction_name(estimator)
         return cls((first.name, second.name), x.values, y.values, surface, points, words, unit)
 
-    @property
-    def size(self) -> tuple[float, float]:
-        """Return the size of a figure of its own, in inches."""
-        width, height = 4.8, 3.7
-        if isinstance(self.y[0], str):
-            labels = [plain(str(level)) for level in self.y]
-            height += 0.17 * -(-len(labels) // legend_columns(labels, width))
-        return width, height
+    size = 4.8, 3.7
 
     @property
     def points_are(self) -> str:
         """Return how the rows are shown, in words."""
         if not len(self.points):
             return " No rows were given, so there may be none in parts of the picture."
-        return " Points are rows of the data, and nothing is drawn where there are none."
+        return " Points are rows of the data: where there are none, the model extrapolates."
 
     def _draw(self, ax: Any) -> None:
         """Draw the surface, or a line per level."""
@@ -424,13 +363,10 @@ class PairDisplay(Display):
             self._lines(ax)
         else:
             self._surface(ax)
-        title = self.title or f"all other columns at {self.reference}"
-        ax.set_title(plain(title, 70), fontsize="small")
+        ax.set_title(plain(f"all other columns at {self.reference}", 70), fontsize="small")
 
     def _surface(self, ax: Any) -> None:
-        prediction = np.ma.masked_array(self.prediction, ~self._is_near_rows())
-        image = ax.contourf(self.x, self.y, prediction, levels=14, cmap="viridis")
-        ax.set_facecolor("#eeeeee")
+        image = ax.contourf(self.x, self.y, self.prediction, levels=14, cmap="viridis")
         ax.figure.colorbar(image, ax=ax, label=plain(self.target))
         if len(self.points):
             dots = {"s": 9, "facecolor": "white", "edgecolor": "black", "linewidth": 0.4}
@@ -439,40 +375,22 @@ class PairDisplay(Display):
             ax.set_ylim(self.y[0], self.y[-1])
         label_axes(ax, plain(self.names[0]), plain(self.names[1]))
 
-    def _is_near_rows(self) -> np.ndarray:
-        """Tell where on the grid the next row is near, everywhere without rows."""
-        x, y = np.asarray(self.x, dtype=float), np.asarray(self.y, dtype=float)
-        points = self.points[np.isfinite(self.points).all(axis=1)]
-        if not len(points):
-            return np.ones(self.prediction.shape, dtype=bool)
-        wide, high = NEAR * (x[-1] - x[0]), NEAR * (y[-1] - y[0])
-        grid = np.stack(np.meshgrid(x / wide, y / high), axis=-1)
-        distance, _ = KDTree(points / (wide, high)).query(grid)
-        return np.asarray(distance <= 1)
-
     def _lines(self, ax: Any) -> None:
         levels = isinstance(self.x[0], str)
         x = np.arange(len(self.x)) if levels else np.asarray(self.x, dtype=float)
-        near = NEAR * (x[-1] - x[0])
-        for i in range(len(self.y)):
+        for i, level in enumerate(self.y):
             colour, line = COLOURS[i % len(COLOURS)], LINES[i % len(LINES)]
             here = self.points[self.points[:, 1] == i, 0]
             here = here[(here >= x[0]) & (here <= x[-1])]
             values = np.interp(here, x, self.prediction[i])
-            shown = np.ones(len(x), dtype=bool)
-            if len(self.points) and levels:
-                shown = np.isin(x, here)
-            elif len(self.points):  # a line ends where the level has no rows
-                low, high = (here.min(), here.max()) if len(here) else (np.inf, -np.inf)
-                shown = (x >= low - near) & (x <= high + near)
-            label = plain(str(self.y[i]))
-            ax.plot(x[shown], self.prediction[i][shown], line, color=colour, lw=1.4, label=label)
+            label = plain(str(level))
+            ax.plot(x, self.prediction[i], line, color=colour, lw=1.4, label=label)
             ax.plot(here, values, MARKERS[i % len(MARKERS)], color=colour, ms=4.5, alpha=0.4)
         if levels:
-            letters = max(5, LETTERS_OF_AXIS // len(x))
-            ax.set_xticks(x, [plain(str(v), letters) for v in self.x], fontsize="small")
+            ax.set_xticks(x, [plain(str(v)) for v in self.x], rotation=30, ha="right")
         label_axes(ax, plain(self.names[0]), plain(self.target))
-        legend_below(ax, plain(self.names[1]))
+        beside = {"loc": "upper left", "bbox_to_anchor": (1, 1), "frameon": False}
+        ax.legend(title=plain(self.names[1]), fontsize="small", **beside)
 
 
 class Axis(NamedTuple):
@@ -541,7 +459,6 @@ class ContributionDisplay(Display):
     prediction: float
     reference: str
     target: str = "prediction"
-    title: str | None = None
 
     @classmethod
     def from_estimator(
@@ -597,7 +514,7 @@ class ContributionDisplay(Display):
         """Draw a bar per part: to the left what lowers, to the right what raises the prediction."""
         places, largest = np.arange(len(self.names)), float(np.max(np.abs(self.values), initial=0))
         values, power, digits = readable(self.values, largest, 3)
-        signed_bars(ax.barh, places, values, ("raises", "lowers"))
+        ax.barh(places, values, color=colours_of(values))
         for place, value in zip(places, values, strict=True):
             side = "left" if value >= 0 else "right"
             ax.annotate(
@@ -610,7 +527,7 @@ class ContributionDisplay(Display):
                 fontsize="small",
             )
         ax.axvline(0, color="black", linewidth=0.8)
-        ax.set_yticks(places, [plain(name, NAME_LETTERS) for name in self.names])
+        ax.set_yticks(places, [plain(name) for name in self.names])
         ax.invert_yaxis()
         ax.margins(x=0.35)
         ax.tick_params(axis="y", labelsize="small")
@@ -618,8 +535,7 @@ class ContributionDisplay(Display):
         words = f"{unit}: {self.prediction:.4g} = {self.baseline:.4g} + the bars"
         scale = f" (in 1e{power})" if power else ""
         label_axes(ax, f"added to the {unit}{scale}", "")
-        legend_above(ax)
-        ax.set_title(self.title or words, loc="right", pad=22, fontsize="medium")
+        ax.set_title(words, loc="right", fontsize="medium")
 
 
 def _value(row: Any, column: Any) -> str:

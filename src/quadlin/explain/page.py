@@ -3,7 +3,7 @@
 import math
 import warnings
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 from io import BytesIO
@@ -27,59 +27,7 @@ from quadlin.explain.summary import ModelSummary
 from quadlin.explain.tables import eigenvalues_name, left_side, p_value, prediction_name
 from quadlin.solve.fits.status_advice import status_advice
 
-DPI = 150
 COLUMNS = 8  # of the heat map: more could not be read on a telephone
-
-
-def _text(name: str) -> str:
-    """Return a style sheet or a template that lies beside this module."""
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def html_page(title: str, style: str, template: str, values: Mapping[str, Any]) -> str:
-    """Fill a Jinja template and return a complete page.
-
-    Parameters
-    ----------
-    title : str
-        Of the page.
-    style : str
-        CSS that is added to that of every page.
-    template : str
-        The body. Values are escaped, and their control characters are made visible.
-    values : mapping
-        What the template shows, beside `title`.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> "<p>a &lt; b</p>" in html_page("Model", "", "<p>{{ name }}</p>", {"name": "a < b"})
-    True
-    """
-    try:
-        from jinja2 import Environment, StrictUndefined
-        from markupsafe import Markup
-    except ImportError:
-        raise ImportError('HTML pages need Jinja: pip install "quadlin[html]".') from None
-
-    def shown(value: Any) -> Any:
-        markup = not isinstance(value, str) or isinstance(value, Markup)
-        return value if markup else printable(value)
-
-    environment = Environment(
-        autoescape=True,
-        finalize=shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    body = Markup(environment.from_string(template).render(values, title=title))
-    page = environment.from_string(_text("page.html.jinja"))
-    return page.render(title=title, style=Markup(_text("page.css") + style), body=body)
 
 
 class Picture(NamedTuple):
@@ -150,25 +98,50 @@ def _picture(heading: str, words: str, display: Display) -> Picture:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as an empty box
         display.plot(figure.subplots())
-        figure.savefig(file, format="png", dpi=DPI)
+        figure.savefig(file, format="png", dpi=150)
     return Picture(heading, words, "data:image/png;base64," + b64encode(file.getvalue()).decode())
 
 
 def model_page(
     title: str, summary: ModelSummary, content: dict[str, Any], pictures: Sequence[Picture] = ()
 ) -> str:
-    """Return a page of a summary and of what `describe` says beside it."""
-    values = {
-        "summary": summary,
-        "model": content,
-        "terms": [t._asdict() | {"p": p_value(t.p)} for t in summary.shown_terms],
-        "found_pairs": [p._asdict() | {"term": p.name} for p in summary.found_pairs],
-        "effects": content["effects"],
-        "pictures": pictures,
-        "eigenvalues": list(enumerate(content["eigenvalues"], 1)),
-        "eigenvalues_name": eigenvalues_name(content["rank"], content["features"]).capitalize(),
-    }
-    return html_page(title, _text("model.css"), _text("model.html.jinja"), values)
+    """Return a complete page of a summary and of what `describe` says beside it.
+
+    Values are escaped, and their control characters are made visible.
+    """
+    try:
+        from jinja2 import Environment, StrictUndefined
+        from markupsafe import Markup
+    except ImportError:
+        raise ImportError('HTML pages need Jinja: pip install "quadlin[html]".') from None
+
+    def shown(value: Any) -> Any:
+        markup = not isinstance(value, str) or isinstance(value, Markup)
+        return value if markup else printable(value)
+
+    environment = Environment(
+        autoescape=True,
+        finalize=shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    here = files(__package__)
+    style, template = (
+        here.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.html.jinja")
+    )
+    return environment.from_string(template).render(
+        title=title,
+        style=Markup(style),
+        summary=summary,
+        model=content,
+        terms=[t._asdict() | {"p": p_value(t.p)} for t in summary.shown_terms],
+        found_pairs=[p._asdict() | {"term": p.name} for p in summary.found_pairs],
+        effects=content["effects"],
+        pictures=pictures,
+        eigenvalues=list(enumerate(content["eigenvalues"], 1)),
+        eigenvalues_name=eigenvalues_name(content["rank"], content["features"]).capitalize(),
+    )
 
 
 def report_page(model: Any, X: Any, y: Any, target: str | None, top: int) -> str:
@@ -176,9 +149,9 @@ def report_page(model: Any, X: Any, y: Any, target: str | None, top: int) -> str
     name = target or getattr(y, "name", None)
     summary = model.summary(X, y, top=top)
     content = describe(model, summary, top, X, None if name is None else str(name))
-    about = f" about {content['target']}" if content["target"] else ""
+    about = f" of {content['target']}" if content["target"] else ""
     pictures = pictures_of(model, X, content["target"])
-    return model_page(f"What the model says{about}", summary, content, pictures)
+    return model_page(f"Model{about}", summary, content, pictures)
 
 
 def describe(

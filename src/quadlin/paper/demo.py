@@ -86,7 +86,6 @@ def main() -> None:
     }
     title = "Exact recovery, d = 100, k = 3, n = 30kd"
     convergence = Curves(curves, "passes over the rows", "loss / loss of the constant", title, "y")
-    interactions.title = "Colour intensity of wines: strength of pairs"
     FOLDER.mkdir(exist_ok=True)
     figure, ax = plt.subplots(layout="constrained")
     convergence.draw(ax)
