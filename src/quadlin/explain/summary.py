@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import is_classifier
 
-from quadlin.core.arrays import to_numpy, unflagged
+from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
 from quadlin.data import Source
@@ -28,30 +28,9 @@ from quadlin.explain.tables import (
 )
 from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.fits.uncertainty import NORMAL, standard_errors_of, two_sided
-from quadlin.solve.lowrank.types import Status
 
-TRAINING = "on the fitted rows (training)"
-UNKNOWN = "not known without rows; give X and y to compute it"
-SHOWN, SHOWN_PAIRS = 25, 10  # linear terms of a printed table, and pairs, by default
-PAIRS_ARE = "The estimate of a pair is the coefficient of the product x_i·x_j in {}."
-LEVELS_ARE = (
-    "Coefficients of levels, such as city=Oslo, are differences from their mean over the fitted "
-    "rows."
-)
-ERRORS_OF_PAIRS = (
-    "Standard errors of {} pairs are robust ones (HC3), see pairs_; for those of all other terms:"
-)
-FOUND_PAIRS_ARE = (
-    "Some pairs were selected because they fit these rows, so their p-values are too small: see "
-    "pairs_."
-)
-
-
-NOT_ESTIMATED = "Not estimated, because they do not vary or are not in the model: {}."
-SHRUNK = "Estimates are shrunk towards zero by the penalty, and the standard errors allow for that."
-ROBUST = "Standard errors are robust: noise may differ between rows."
-DRAWN = "Standard errors come from draws and are themselves uncertain by about 9%."
-GIVEN = "Tests and intervals take the rank and the penalty as given."
+SHOWN = 25  # linear terms of a printed table, by default
+SHOWN_PAIRS = 10  # pairs, by default
 
 
 class Quality(NamedTuple):
@@ -76,65 +55,29 @@ def quality_of(model: Any, X: Any = None, y: Any = None, sample_weight: Any = No
         if hasattr(y, "__len__"):
             given = f"on the {len(y):,} rows given"
         return Quality(name, float(model.score(X, y, sample_weight)), given)
-    if name != "accuracy" and model.target_moments_.varies(np.float64)[0]:
-        quality = _of_the_fit(model)
-        if quality is not None:
-            return quality
-    return Quality(name, None, UNKNOWN)
+    return _of_the_fit(model, name) or Quality(
+        name, None, "not known without rows; give X and y to compute it"
+    )
 
 
-def _of_the_fit(model: Any) -> Quality | None:
+def _of_the_fit(model: Any, name: str) -> Quality | None:
+    """Return what the objective says about the fitted rows: a penalty makes it a lower bound."""
+    fitted, history, training = model.fitted_, model.history_, "on the fitted rows (training)"
     variance = float(model.target_moments_.var[0])
-    fitted, history = model.fitted_, model.history_
-    law = fitted.law
-    if hasattr(model, "best_score_") and model.scoring is None:  # minus the mean squared error
-        folds = sum(name.startswith("split") for name in model.cv_results_)
-        value = 1 + float(model.best_score_) / variance
-        return Quality("R²", value, f"by cross-validation with {folds} folds")
     if fitted.train_score is not None:
-        return Quality(LOSSES[model.loss].score, fitted.train_score, TRAINING)
-    if LOSSES[model.loss].score == "D²":  # half the deviance, and the penalty
-        value = 1 - float(history[-1].loss) / float(history[0].loss)
-        return Quality("D²", value, TRAINING, bound=any(model.alpha_))
-    if model.loss != "squared":
+        return Quality(name, fitted.train_score, training)
+    if name == "accuracy" or model.loss == "huber":
         return None
-    if law is not None and np.isfinite(law.noise):
-        # A value that was missing adds to the error of a fitted row, and not to the noise.
-        noise = law.noise if law.of_gaps == 1 else law.error
-        noise = noise * fitted.state.units.target.scale
-        value = 1 - noise**2 * law.left / (law.left + law.dof) / variance
-        return Quality("R²", value, TRAINING)
-    value = 1 - float(history[-1].loss) / variance
-    if not np.isfinite(value):
+    if not model.target_moments_.varies(np.float64)[0]:
         return None
+    if name == "R²" and getattr(model, "scoring", model) is None:  # minus the mean squared error
+        folds = sum(key.startswith("split") for key in model.cv_results_)
+        value = 1 + float(model.best_score_) / variance
+        return Quality(name, value, f"by cross-validation with {folds} folds")
     if len(history) > 1 and history[-1].passes == history[-2].passes:
-        return Quality("R²", value, "on the last batch, before the model learned from it")
-    penalty = _penalty(model)
-    if penalty is None:
-        return Quality("R²", value, TRAINING, bound=True)
-    return Quality("R²", value + penalty / variance, TRAINING)
-
-
-@unflagged
-def _penalty(model: Any) -> float | None:
-    """Return the part of the objective that is no squared error; None where it is not known.
-
-    Of one-hot fields it is not: constants have moved between their levels after the fit. Nor is it
-    of pairs, which may have a penalty of their own.
-    """
-    fitted = model.fitted_
-    if not any(model.alpha_):
-        return 0.0
-    if len(fitted.fields) or fitted.state.parts or fitted.status is Status.interrupted:
-        return None
-    low_rank, units = fitted.state.low_rank, fitted.state.units
-    arrays = (units.penalty_scale, low_rank.w, low_rank.U, low_rank.s)
-    rho, w, U, s = (to_numpy(a).astype(np.float64) for a in arrays)
-    E = rho[:, None] * U
-    squares = model.alpha_[0] * np.sum((rho * w) ** 2) if model.fit_linear else 0.0
-    squares += 2 * model.alpha_[1] * np.sum(((E.T @ E) * s) * ((E.T @ E) * s).T)
-    penalty = float(units.target.scale**2 * squares / float(model.moments_.weight))
-    return penalty if np.isfinite(penalty) else None
+        training = "on the last batch, before the model learned from it"
+    value = 1 - float(history[-1].loss) / (variance if name == "R²" else float(history[0].loss))
+    return Quality(name, value, training, any(model.alpha_)) if np.isfinite(value) else None
 
 
 class Term(NamedTuple):
@@ -158,28 +101,6 @@ class Term(NamedTuple):
     def is_left_out(self) -> bool:
         """Tell whether a linear term is zero without having been estimated."""
         return self.kind == "linear" and self.estimate == 0 and not self.std_error > 0
-
-
-@dataclass(frozen=True)
-class Tests:
-    """Tests and intervals by Student's distribution."""
-
-    left: float  # degrees of freedom
-    level: float  # of intervals
-
-    def term(
-        self, kind: str, first: str, second: str, estimate: float, error: float, strength: float
-    ) -> Term:
-        """Return a term with its test, where it has a standard error."""
-        name = product_name(first, second) if second else first or kind
-        if not error > 0:
-            if kind == "linear" and estimate == 0:
-                error = nan  # nothing was estimated
-            tested = (error, nan, nan, nan, nan)
-        else:
-            t, reach = estimate / error, standard_errors_of(self.level, self.left) * error
-            tested = (error, t, two_sided(t, self.left), estimate - reach, estimate + reach)
-        return Term(name, kind, first, second, estimate, *tested, strength)
 
 
 @dataclass(frozen=True, repr=False)
@@ -268,51 +189,53 @@ def summary_of(
 ) -> ModelSummary:
     """Return the summary of a fitted estimator; see `SecondOrderRegressor.summary`."""
     shown, top = (SHOWN, SHOWN_PAIRS) if top is None else (max(0, top), max(0, top))
-    law, names = model.fitted_.law, model.interactions_.names
-    running = model.fitted_.state.running  # pairs that were found have tests without `law`, too
-    left = law.left if law else running.solved.left if running else model.n_samples_seen_
-    tests = Tests(max(float(left), 1.0), level)
-    b_std = nan if law is None else float(model.intercept_std_)
-    w_std = np.full(len(names), np.nan) if law is None else to_numpy(model.coef_std_)
+    fitted, view, parts = model.fitted_, model.interactions_, model.decomposition()
+    law, names = fitted.law, view.names
+    running = fitted.state.running  # pairs that were found have tests without `law`, too
+    known = law.left if law else running.solved.left if running else model.n_samples_seen_
+    left = max(float(known), 1.0)
+
+    def term(
+        kind: str, pair: tuple[str, str], estimate: float, error: float | None, strength: float
+    ) -> Term:
+        name = product_name(*pair) if pair[1] else pair[0] or kind
+        if error is None or not (error or estimate):
+            error = nan
+        t = estimate / error if error else nan
+        reach = standard_errors_of(level, left) * (error or nan)
+        tested = (error, t, two_sided(t, left), estimate - reach, estimate + reach)
+        return Term(name, kind, *pair, estimate, *tested, strength)
+
     terms = []
-    if model.fitted_.options.fit_intercept:
-        terms.append(tests.term("intercept", "", "", float(model.intercept_), b_std, 0.0))
+    if fitted.options.fit_intercept:
+        b_std = None if law is None else float(model.intercept_std_)
+        terms.append(term("intercept", ("", ""), float(model.intercept_), b_std, 0.0))
     coef, sd = to_numpy(model.coef_).astype(float), np.sqrt(to_numpy(model.moments_.var))
-    parts = model.decomposition()
+    unknown = np.full(len(names), nan)
+    w_std = unknown if law is None else to_numpy(model.coef_std_).astype(float)
+    slope_std = unknown if law is None else to_numpy(law.slope_std())
     slope = parts.slope * parts.scale  # at the mean: w + 2 M μ
     strength, of_numbers = slope * sd, np.isin(np.arange(len(coef)), parts.single)
-    slope_std = w_std if law is None else to_numpy(law.slope_std())
     slopes = np.where(of_numbers, (slope, slope_std), nan).T.tolist()
     order = np.arange(len(coef))
     if len(coef) > shown:
         order = np.argsort(-np.abs(strength), kind="stable")
-    terms += [
-        tests.term("linear", names[j], "", coef[j], float(w_std[j]), float(strength[j]))._replace(
-            slope=slopes[j][0], slope_std=slopes[j][1]
-        )
-        for j in order.tolist()
-        if model.fitted_.options.fit_linear
-    ]
+    for j in order.tolist() if fitted.options.fit_linear else []:
+        linear = term("linear", (names[j], ""), coef[j], w_std[j], float(strength[j]))
+        terms.append(linear._replace(slope=slopes[j][0], slope_std=slopes[j][1]))
     found = found_pairs(model)
-    terms += _pairs(model, found, top, tests)
+    errors = {(p.first, p.second): p.std_error for p in found}
+    beside = "named pair" if pairs_are_named(model) else "found pair"
+    strongest = [(p.first, p.second) for p in view.top(top, squares=True)]
+    sd_of = dict(zip(names, sd.tolist(), strict=True))
+    for pair in dict.fromkeys([*strongest, *errors]):
+        error = errors[pair] if pair in errors else view.std_error(*pair)
+        moved = view[pair] * sd_of[pair[0]] * sd_of[pair[1]]
+        terms.append(term(beside if pair in errors else "pair", pair, view[pair], error, moved))
     quality = quality_of(model, *rows)
     facts, notes = _facts(model, quality), _notes(model, terms)
     statistic = "z" if law is not None and law.left >= NORMAL else "t"
     return ModelSummary(terms, found, facts, quality, notes, level, statistic, shown)
-
-
-def _pairs(model: Any, found: list[Pair], top: int, tests: Tests) -> list[Term]:
-    """Return the strongest pairs and all found or named ones, by their coefficients in y."""
-    view, searched = model.interactions_, {(p.first, p.second): p for p in found}
-    sd = dict(zip(view.names, view.sd.tolist(), strict=True))
-    strongest = [(p.first, p.second) for p in view.top(top, squares=True)]
-    terms, beside = [], "named pair" if pairs_are_named(model) else "found pair"
-    for pair in dict.fromkeys([*strongest, *searched]):
-        error = searched[pair].std_error if pair in searched else view.std_error(*pair)
-        strength = view[pair] * sd[pair[0]] * sd[pair[1]]
-        kind = beside if pair in searched else "pair"
-        terms.append(tests.term(kind, *pair, view[pair], nan if error is None else error, strength))
-    return terms
 
 
 def _facts(model: Any, quality: Quality) -> dict[str, str]:
@@ -337,19 +260,44 @@ def _notes(model: Any, terms: list[Term]) -> list[str]:
     left_out = [term.term for term in terms if term.is_left_out]
     predicted = "the log-odds" if is_classifier(model) else left_side(model)
     notes = [
-        (any(kind.endswith("pair") for kind in kinds), PAIRS_ARE.format(predicted)),
-        (left_out, NOT_ESTIMATED.format(shortened(left_out))),
-        (len(model.fitted_.fields), LEVELS_ARE),
-        ("found pair" in kinds, FOUND_PAIRS_ARE),
+        (
+            any(kind.endswith("pair") for kind in kinds),
+            f"The estimate of a pair is the coefficient of the product x_i·x_j in {predicted}.",
+        ),
+        (
+            left_out,
+            "Not estimated, because they do not vary or are not in the model: "
+            f"{shortened(left_out)}.",
+        ),
+        (
+            len(model.fitted_.fields),
+            "Coefficients of levels, such as city=Oslo, are differences from their mean over the "
+            "fitted rows.",
+        ),
+        (
+            "found pair" in kinds,
+            "Some pairs were selected because they fit these rows, so their p-values are too "
+            "small: see pairs_.",
+        ),
         (law is None, _how_to_have_errors(model, terms)),
+        (
+            law is not None and any(model.alpha_),
+            "Estimates are shrunk towards zero by the penalty, and the standard errors allow for "
+            "that.",
+        ),
+        (
+            law is not None and law.robust,
+            "Standard errors are robust: noise may differ between rows.",
+        ),
+        (
+            law is not None and not law.exact,
+            "Standard errors come from draws and are themselves uncertain by about 9%.",
+        ),
+        (
+            law is not None and model.rank_,
+            "Tests and intervals take the rank and the penalty as given.",
+        ),
     ]
-    if law is not None:
-        notes += [
-            (any(model.alpha_), SHRUNK),
-            (law.robust, ROBUST),
-            (not law.exact, DRAWN),
-            (model.rank_, GIVEN),
-        ]
     return [note for applies, note in notes if applies]
 
 
@@ -359,4 +307,8 @@ def _how_to_have_errors(model: Any, terms: list[Term]) -> str:
         advice = "this estimator does not compute them."
     if not any(term.std_error > 0 for term in terms):
         return f"Standard errors, t, p and intervals: {advice}"
-    return f"{ERRORS_OF_PAIRS.format('named' if pairs_are_named(model) else 'found')} {advice}"
+    which = "named" if pairs_are_named(model) else "found"
+    return (
+        f"Standard errors of {which} pairs are robust ones (HC3), see pairs_; for those of all "
+        f"other terms: {advice}"
+    )
