@@ -24,7 +24,7 @@ from quadlin.estimators.fitted import Fitted, require_law
 from quadlin.estimators.tasks import seed_of
 from quadlin.exceptions import ExtrapolationWarning
 from quadlin.explain.decomposition import Decomposition, whole_columns
-from quadlin.explain.diagnosis import Diagnosis
+from quadlin.explain.diagnosis import diagnose
 from quadlin.explain.effects import Contributions, Effects, contributions_of, effects_of
 from quadlin.explain.interactions import Interactions, report_of_products
 from quadlin.explain.page import report_page
@@ -483,7 +483,7 @@ class SecondOrderModel(BaseEstimator):
             rows = Rows.of(source)
         advice = status_advice(self.status_, self.get_params(deep=False))
         chooses = hasattr(self, "cv_results_") or is_auto(self.alpha)
-        return str(Diagnosis(self, advice, rows, chooses, seed_of(self)))
+        return diagnose(self, advice, rows, chooses, seed_of(self))
 
     def adopt(self, fitted: Any) -> None:
         """Become the estimator that has learned this: for `load` and cross-validation."""
