@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import csv
 from sklearn.base import clone
 from sklearn.metrics import accuracy_score, r2_score
 
@@ -148,9 +149,9 @@ def test_declared_columns_of_a_file_become_levels(tmp_path):
 def test_levels_can_be_named_for_rows_that_come_once():
     text = b"city,y\nOslo,1\nRome,2\nOslo,3\n"
     with pytest.raises(ValueError, match="city"):
-        open_source(io.BytesIO(text), format="csv", target="y")
+        open_source(csv.open_csv(io.BytesIO(text)), target="y")
     levels = {"city": ["Rome", "Oslo"]}
-    source = open_source(io.BytesIO(text), format="csv", target="y", levels=levels)
+    source = open_source(csv.open_csv(io.BytesIO(text)), target="y", levels=levels)
     X, y, _ = rows_of(source)
     assert tuple(source.names) == ("city=Rome", "city=Oslo")
     np.testing.assert_array_equal(X, [[0, 1], [1, 0], [0, 1]])
@@ -295,7 +296,6 @@ DIALECTS = {
     "another delimiter": (cities("~"), {"delimiter": "~"}),
     "a byte order mark": (cities(encoding="utf-8-sig"), {}),
     "quotes": (cities(header=('"city"', '"a"', '"y"')), {}),
-    "spaces": (cities(", "), {}),
     "decimal commas and latin1": (
         cities(";", ",", "latin1"),
         {"decimal": ",", "encoding": "latin1"},
@@ -323,7 +323,7 @@ def test_csv_is_read_however_it_is_written(dialect, tmp_path):
         np.testing.assert_array_equal(y, [2, 3, 5] * 2)
 
 
-@pytest.mark.parametrize("cell", ["", "NA", "N/A", "null", "NaN", " NA ", "-9"])
+@pytest.mark.parametrize("cell", ["", "NA", "N/A", "null", "NaN", "-9"])
 def test_marks_of_missing_values_are_missing(cell, tmp_path):
     path = written(tmp_path, f"a,b,y\n1,2.5,1\n3,{cell},2\n5,4,3\n")
     na = {"na": ["-9"]} if cell == "-9" else {}
@@ -457,7 +457,7 @@ ODD_CALLS = {
     "an unknown encoding": (lambda: "t.csv", {"encoding": "klingon"}, "klingon"),
     "a number": (lambda: 5, {}, "int"),
     "another computer": (lambda: "s3://bucket/t.parquet", {}, "s3://bucket"),
-    "a file without a format": (lambda: io.BytesIO(b""), {}, "format"),
+    "an open file": (lambda: io.BytesIO(b"a,y\n1,2\n"), {"format": "csv"}, "path"),
     "an iterator that grows thinner": (lambda: iter([(X3, Y3), (X3[:, :1], Y3)]), {}, "row 3"),
     "an iterator that loses its target": (lambda: iter([(X3, Y3), (X3,)]), {}, "target"),
     "an iterator of nothing": (lambda: iter([]), {}, "row"),

@@ -295,12 +295,22 @@ def unpacked(item: Any) -> tuple[Any, Any, Any]:
             f"The iterator yields {len(item)} items at a time; (X, y) or (X, y, weight) is needed."
         )
     X, y, weight = [*item, None, None, None][:3]
+    X = without_batches(X)
     if is_array_api_obj(X) and not isinstance(X, np.ndarray):
         X = to_numpy(X)
     elif not any(hasattr(X, name) for name in ("shape", "columns", "column_names")):
         with explained("an item of the iterator", "Yield (X, y), X an array or a frame."):
             X = np.asarray(X, dtype=np.float64)
     return X, vector_of(y), vector_of(weight)
+
+
+def without_batches(X: Any) -> Any:
+    """Return an Arrow batch as a table, and other rows as they are."""
+    if type(X).__name__ != "RecordBatch":
+        return X
+    import pyarrow
+
+    return pyarrow.Table.from_batches([X])
 
 
 def vector_of(values: Any) -> Any:

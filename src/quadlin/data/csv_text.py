@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from typing import Any
 
 from quadlin.data.names import SourceError, capital, first_line
@@ -88,14 +87,6 @@ class Dialect:
         """
         return {name: value for name in REMEMBERED if (value := getattr(self, name)) is not None}
 
-    @property
-    def null_values(self) -> list[str]:
-        """Return the marks of missing values, also with a space on either side."""
-        from pyarrow.csv import ConvertOptions
-
-        marks = [*ConvertOptions().null_values, *(MISSING if self.na is None else self.na)]
-        return [f"{a}{mark}{b}" for mark in marks for a in ("", " ") for b in ("", " ")]
-
 
 def delimiter_of(head: bytes) -> str:
     r"""Return the separator of a header: a comma, or another one if there is no comma.
@@ -113,39 +104,37 @@ def delimiter_of(head: bytes) -> str:
 
 @dataclass(frozen=True)
 class CsvText:
-    """What the head of a CSV text shows: its columns, their types, and how it is to be read."""
+    """How a CSV text is to be read: its columns, and their types."""
 
     dialect: Dialect
     delimiter: str
-    header: tuple[str, ...]  # as it is written; Arrow's own names where there is none
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ()  # of all columns; () until they are known
     types: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, head: bytes, dialect: Dialect, text: Sequence[Any], what: str) -> "CsvText":
-        """Return the layout of UTF-8 text that begins with `head`, which may end within a row.
+    def of(cls, path: str, dialect: Dialect, text: Sequence[Any], what: str) -> "CsvText":
+        """Return the layout of a file, from its first block.
 
-        Numbers are float64, since whole numbers in the head may not stay whole; the columns `text`
-        are text even if they look like numbers. Text that is not UTF-8, which Arrow reads as
+        Numbers are float64, since whole numbers in the first block may not stay whole; the columns
+        `text` are text even if they look like numbers. Text that is not UTF-8, which Arrow reads as
         bytes, raises an error where it is used.
         """
         pa = arrow()
+        with in_utf8(path, dialect) as stream:
+            head = stream.read(HEAD)
         if dialect.encoding == "utf8":
             for start, why in NO_CSV.items():
                 if head.startswith(start):
                     raise SourceError(f"{capital(what)} {why}.")
-        layout = cls(dialect, dialect.delimiter or delimiter_of(head[:HEAD]), (), ())
-        lines = head[: head.rfind(b"\n") + 1] or head
-        schema = layout.open(BytesIO(lines), what).schema
+        layout = cls(dialect, dialect.delimiter or delimiter_of(head))
+        with in_utf8(path, dialect) as stream:
+            schema = layout.open(stream, what).schema
         try:
-            header = tuple(schema.names)
+            names = tuple(schema.names)
         except UnicodeDecodeError:
             raise SourceError(f"The header of {what} is not UTF-8. {ENCODINGS}") from None
-        plain = [" ".join(name.split()) for name in header]
-        # Columns without a name are left out; until then, spaces of different lengths name them.
-        names = tuple(name or " " * plain[:j].count("") for j, name in enumerate(plain))
         if dialect.header is False:
-            names = tuple(f"x{j}" for j in range(len(header)))
+            names = tuple(f"x{j}" for j in range(len(names)))
         types = {}
         for name, kind in zip(names, schema.types, strict=True):
             if name in text or pa.types.is_binary(kind):
@@ -153,45 +142,47 @@ class CsvText:
             elif pa.types.is_integer(kind) or pa.types.is_null(kind):
                 kind = pa.float64()
             types[name] = kind
-        return replace(layout, header=header, names=names, types=types)
+        return replace(layout, names=names, types=types)
 
     @property
     def schema(self) -> Any:
         """Return the Arrow schema; two columns may have the same name."""
-        pa = arrow()
-        return pa.schema([pa.field(name, self.types[name]) for name in self.names])
+        return arrow().schema([(name, self.types[name]) for name in self.names])
 
-    def tables(self, stream: Any, what: str, columns: Sequence[Any]) -> Iterator[Any]:
-        """Yield the tables of some columns of a stream of UTF-8 text."""
+    def tables(self, path: str, what: str, columns: Sequence[Any]) -> Iterator[Any]:
+        """Yield the tables of some columns of a file."""
         try:
-            for batch in self.open(stream, what, columns):
-                yield arrow().Table.from_batches([batch]).rename_columns(list(columns))
+            with in_utf8(path, self.dialect) as stream:
+                for batch in self.open(stream, what, columns):
+                    yield arrow().Table.from_batches([batch])
         except arrow().ArrowInvalid as error:
             raise self.error(error, what) from None
 
     def open(self, stream: Any, what: str, columns: Sequence[Any] | None = None) -> Any:
-        """Open a stream of UTF-8 text as a stream of batches, whose names are those of the header.
+        """Open a stream of UTF-8 text as a stream of batches.
 
         Without `columns` these are all columns, of the types that Arrow finds.
         """
         from pyarrow import csv as arrow_csv
 
+        no_header = self.dialect.header is False
         # With several threads an error would not name its row; another thread reads ahead anyway.
         read = arrow_csv.ReadOptions(
             block_size=CSV_BLOCK,
             use_threads=False,
-            autogenerate_column_names=self.dialect.header is False,
+            column_names=self.names if no_header else None,
+            autogenerate_column_names=no_header and not self.names,
         )
-        written = dict(zip(self.names, self.header, strict=True))
         # A block may end with a quoted line break.
         parse = arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True)
+        na = MISSING if self.dialect.na is None else self.dialect.na
         convert = arrow_csv.ConvertOptions(
-            include_columns=None if columns is None else [written[name] for name in columns],
-            column_types={written[name]: kind for name, kind in self.types.items()},
+            include_columns=columns,
+            column_types=self.types,
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
             decimal_point=self.dialect.decimal or ".",
-            null_values=self.dialect.null_values,
+            null_values=[*arrow_csv.ConvertOptions().null_values, *na],
         )
         try:
             return arrow_csv.open_csv(stream, read, parse, convert)
@@ -232,40 +223,10 @@ class CsvText:
         )
 
 
-def in_utf8(file: Any, dialect: Dialect) -> Any:
-    """Open a path or a stream as a stream of UTF-8; a compressed file is decompressed."""
+def in_utf8(path: str, dialect: Dialect) -> Any:
+    """Open a file as a stream of UTF-8; a compressed one is decompressed."""
     pa = arrow()
-    stream = pa.input_stream(file) if isinstance(file, str) else file
+    stream = pa.input_stream(path)
     if dialect.encoding == "utf8":
         return stream
-    stream = stream if isinstance(file, str) else pa.PythonFile(file, "r")
     return pa.transcoding_input_stream(stream, dialect.encoding, "utf8")
-
-
-def head_of(stream: Any) -> bytes:
-    """Read the first block of a stream, which may arrive in small parts."""
-    head = b""
-    while len(head) < CSV_BLOCK and (data := stream.read(CSV_BLOCK - len(head))):
-        head += data
-    return head
-
-
-class Replay:
-    """A stream whose first bytes have been read already."""
-
-    closed = False
-
-    def __init__(self, head: bytes, rest: Any) -> None:
-        self.head, self.rest = head, rest
-
-    def read(self, size: int = -1) -> bytes:
-        """Read some bytes."""
-        if not self.head:
-            return bytes(self.rest.read(size))
-        size = len(self.head) if size < 0 else size
-        data, self.head = self.head[:size], self.head[size:]
-        return data
-
-    def close(self) -> None:
-        """Close it; the rest stays open."""
-        self.closed = True

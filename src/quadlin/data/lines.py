@@ -12,15 +12,12 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from quadlin.data.arrays import Items
 from quadlin.data.files import FORMATS, PACKED, FileSet, FileUnit, Format
 from quadlin.data.names import SourceError, explained, first_line
 from quadlin.data.reader import Reader
 from quadlin.data.source import Feed
 
 BLOCK = 1 << 22  # bytes parsed at once
-LONGEST = 1 << 28  # bytes of a line; a file with longer lines is not text
-MOST = 1 << 27  # features, unless the user gives more: a model then takes 1 GB per component
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 LINES = {
     "svmlight": "A line is “target index:value index:value …”, with increasing indices.",
@@ -66,41 +63,6 @@ def parse_libffm(block: bytes) -> Parsed:
 PARSERS = {"svmlight": parse_svmlight, "libffm": parse_libffm}
 
 
-def parsed_blocks(handle: Any, last: int | None, format: str, where: str) -> Iterator[Parsed]:
-    """Parse blocks of whole lines, up to the line that contains the byte before `last`."""
-    row = 0
-    while last is None or handle.tell() < last:
-        block = handle.read(BLOCK if last is None else min(BLOCK, last - handle.tell()))
-        if not block:
-            return
-        if not block.endswith(b"\n"):
-            block += handle.readline(LONGEST)
-            if len(block) > LONGEST:
-                raise SourceError("A line is longer than 256 MB, so these are not lines of rows.")
-        try:
-            parsed = PARSERS[format](block)
-        except MemoryError:
-            raise
-        except Exception:
-            _refuse_line(block, format, where, row)
-            raise
-        yield parsed
-        row += len(parsed[1])
-
-
-def _refuse_line(block: bytes, format: str, where: str, row: int) -> None:
-    """Raise an error that shows the first bad line of a block, whose first row is `row`."""
-    for text in block.splitlines():
-        try:
-            row += len(PARSERS[format](text + b"\n")[1])
-        except Exception as error:
-            shown = text[:60].decode(errors="replace")
-            raise SourceError(
-                f"Row {row} of {where} (counted from 0) is not {format}: {shown!r}: "
-                f"{first_line(error)} {LINES[format]}"
-            ) from None
-
-
 @dataclass(frozen=True)
 class Lines(FileUnit):
     """The lines of a file that begin from byte `first` on and before byte `last`."""
@@ -128,13 +90,37 @@ class Lines(FileUnit):
         return max(1, (self.file.size if self.last is None else self.last) - self.first)
 
     def blocks(self) -> Iterator[Parsed]:
-        """Yield parsed blocks of lines, with the indices of the file."""
+        """Yield parsed blocks of whole lines, with the indices of the file."""
         opener = next((o for suffix, o in OPENERS.items() if self.file.path.endswith(suffix)), open)
         with opener(self.file.path, "rb") as handle:
             if self.first:
                 handle.seek(self.first - 1)
                 handle.readline()  # of the lines before
-            yield from parsed_blocks(handle, self.last, self.format, self.place)
+            row, last = 0, np.inf if self.last is None else self.last
+            while handle.tell() < last and (
+                lines := handle.readlines(int(min(BLOCK, last - handle.tell())))
+            ):
+                try:
+                    parsed = PARSERS[self.format](b"".join(lines))
+                except MemoryError:
+                    raise
+                except Exception:
+                    self._refuse_line(lines, row)
+                    raise
+                yield parsed
+                row += len(parsed[1])
+
+    def _refuse_line(self, lines: list[bytes], row: int) -> None:
+        """Raise an error that shows the first bad line of a block, whose first row is `row`."""
+        for text in lines:
+            try:
+                row += len(PARSERS[self.format](text)[1])
+            except Exception as error:
+                shown = text[:60].rstrip().decode(errors="replace")
+                raise SourceError(
+                    f"Row {row} of {self.place} (counted from 0) is not {self.format}: {shown!r}: "
+                    f"{first_line(error)} {self.advice}"
+                ) from None
 
     def read(self, columns: Sequence[Any] | None, rows: int) -> Iterator[Any]:
         """Yield the rows and targets of each block."""
@@ -197,22 +183,6 @@ def open_lines(files: FileSet, options: Any) -> tuple[Feed, Reader]:
     return feed, Reader.of_array(int(width), np.float64, True, True, missing, fields)
 
 
-def open_line_stream(
-    handle: Any, format: str, n_features: int | None, zero_based: bool | str, missing: str
-) -> tuple[Feed, Reader]:
-    """Read the lines of an open binary file once; the user must give what a scan would find."""
-    if n_features is None or zero_based == "auto":
-        raise SourceError(
-            f"A {format} stream can be read only once. Give `n_features` and "
-            "zero_based=True or zero_based=False, or save the stream to a file."
-        )
-    base, width = 0 if zero_based else 1, int(n_features)
-    blocks = parsed_blocks(handle, None, format, "the stream")
-    rows = ((placed(X, width, base, "the stream"), y) for X, y, _ in blocks)
-    feed = Feed([Items.once(rows)], f"{format} stream", None, False, False, 64.0)
-    return feed, Reader.of_array(width, np.float64, True, True, missing)
-
-
 @dataclass
 class Scan:
     """Counts of the entries of files, and which fields of libffm are one-hot."""
@@ -257,11 +227,6 @@ class Scan:
                     "features may start at 0 or at 1. Give zero_based=True or zero_based=False."
                 )
         width = self.high + 1 - base if n_features is None else int(n_features)
-        if width > MOST and n_features is None:
-            raise SourceError(
-                f"{files.title}: index {self.high} would make a model of {width:,} features. "
-                "Check that line, or give `n_features` if this is intended."
-            )
         return width, base
 
     def one_hot(self, base: int) -> tuple[np.ndarray, ...]:

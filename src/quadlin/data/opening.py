@@ -1,6 +1,5 @@
-"""The function that opens rows from anywhere: arrays, frames, files, streams, iterators or Dask."""
+"""The function that opens rows from anywhere: arrays, frames, files, iterators or Dask."""
 
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -10,8 +9,15 @@ import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 
+import quadlin.data.lines  # noqa: F401  (its formats)
 from quadlin.core.chunks import is_dask
-from quadlin.data.arrays import open_array, open_frame, open_iterator, vector_of
+from quadlin.data.arrays import (
+    open_array,
+    open_frame,
+    open_iterator,
+    vector_of,
+    without_batches,
+)
 from quadlin.data.columns import is_text, is_whole, number_dtype, values_of
 from quadlin.data.csv_text import Dialect
 from quadlin.data.dask_rows import is_dask_frame, open_dask_array, open_dask_frame
@@ -25,13 +31,11 @@ from quadlin.data.encoder import (
     kind_of,
 )
 from quadlin.data.files import FORMATS, find
-from quadlin.data.lines import PARSERS, open_line_stream
 from quadlin.data.names import SourceError, did_you_mean, explained, shortened
 from quadlin.data.reader import POLICIES, Means, Reader
 from quadlin.data.source import Feed, Source, default_rows
-from quadlin.data.tables import open_dataset, open_query, open_stream
+from quadlin.data.tables import CSV, open_dataset, open_query
 
-CSV = ("csv", "tsv")
 MANY_LABELS, MOST_UNASKED = 1000, 50  # most labels of a target, if asked for and if not
 TABLE_ONLY = ("columns", "encoder", "levels", "keep", "categorical_features", "exclude")
 
@@ -95,12 +99,15 @@ def is_name(given: Any) -> bool:
 
 def open_rows(given: Any, options: Options) -> tuple[Feed, Reader]:
     """Return the feed and the reader of what the user gave."""
-    if isinstance(given, str | bytes | PathLike) and given != "-":
+    if isinstance(given, str | bytes | PathLike):
         return _open_path(given, options)
     if isinstance(given, list | tuple) and given and isinstance(given[0], str | PathLike):
         return _open_path(given, options)
-    if hasattr(given, "read") or isinstance(given, str):
-        return _open_handle(sys.stdin.buffer if isinstance(given, str) else given, options)
+    if hasattr(given, "read"):
+        raise SourceError(
+            "Rows cannot be read from an open file. Give its path, or pyarrow.csv.open_csv(file) "
+            "or another iterator of tables."
+        )
     kind, y, weight = type(given).__name__, options.target, options.weight
     options.refuse_csv_options(f"The {kind}")
     if is_dask(given):
@@ -111,10 +118,7 @@ def open_rows(given: Any, options: Options) -> tuple[Feed, Reader]:
         return open_dask_array(given, y, weight, options.missing)
     if hasattr(given, "to_batches") and hasattr(given, "schema") and hasattr(given, "scanner"):
         return table_reader(*open_dataset(given), options)
-    if kind == "RecordBatch":
-        import pyarrow
-
-        given = pyarrow.Table.from_batches([given])
+    given = without_batches(given)
     with explained(f"The {kind}", "Check its columns."):
         frame = nw.from_native(given, pass_through=True)
     package = type(given).__module__.split(".")[0]
@@ -149,23 +153,6 @@ def _open_path(given: Any, options: Options) -> tuple[Feed, Reader]:
         options.refuse_table_options(files.title)
     feed, layout = format.open(files, options)
     return table_reader(layout, feed, options) if format.is_table else (feed, layout)
-
-
-def _open_handle(handle: Any, options: Options) -> tuple[Feed, Reader]:
-    format, missing = options.format or "", options.missing
-    if isinstance(handle.read(0), str):
-        raise SourceError('The stream is in text mode. Open it in binary mode ("rb").')
-    if format and format not in CSV:
-        options.refuse_csv_options("The stream")
-    if format in PARSERS:
-        return open_line_stream(handle, format, options.n_features, options.zero_based, missing)
-    if format not in (*CSV, "arrow"):
-        other = f"; {format!r} needs a file with a path." if format in FORMATS else "."
-        raise SourceError(
-            f"An open file needs `format` csv, tsv, arrow (a stream), svmlight or libffm{other}"
-        )
-    opened = open_stream(handle, format, options.text, options.dialect_of(format))
-    return table_reader(*opened, options)
 
 
 def _open_iterator(given: Any, options: Options) -> tuple[Feed, Reader]:
@@ -492,9 +479,9 @@ def open_source(
         NumPy arrays, memory maps and CSR; zarr, h5py and other arrays with a shape, a dtype and
         slices of rows; pandas, polars and Arrow frames; a polars LazyFrame; paths of Parquet, CSV,
         TSV, Arrow, .npy, .npz, svmlight and libffm files, folders of them, patterns and lists;
-        a pyarrow.dataset; iterators of (X, y) or (X, y, weight), or functions that return such
-        iterators; Dask arrays and frames; an open binary file, or "-" for the standard input,
-        with `format`.
+        a pyarrow.dataset; iterators of (X, y), (X, y, weight) or tables, such as
+        ``pyarrow.csv.open_csv(sys.stdin.buffer)``, or functions that return such
+        iterators; Dask arrays and frames.
     target, weight : column name, or array
         The name of a column for tables, an array for arrays (for a .npy file also the path of
         another). svmlight and libffm files contain their target.
