@@ -283,9 +283,10 @@ def test_a_missing_value_adds_the_mean_square_of_what_it_could_change():
         np.testing.assert_allclose(added, change.mean(axis=1), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("rate", "most"), [(0.02, 1.04), (0.1, 1.06), (0.25, 1.12)])
-def test_intervals_cover_complete_and_incomplete_rows_of_a_fit_with_missing_values(rate, most):
-    # The most noise grows with the rate: v has one factor λ for all columns.
+@pytest.mark.parametrize(("rate", "short"), [(0.02, 0.02), (0.1, 0.02), (0.25, 0.035)])
+def test_intervals_cover_complete_and_incomplete_rows_of_a_fit_with_missing_values(rate, short):
+    # A column that is filled with its mean loses variance, so the intervals of incomplete rows
+    # are a little short where many values are missing.
     noise, shares = [], {"complete": [], "incomplete": []}
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -300,9 +301,9 @@ def test_intervals_cover_complete_and_incomplete_rows_of_a_fit_with_missing_valu
         shares["incomplete"].append(np.mean(inside[gaps]))
         noise.append(model.noise_)
     # σ of 400 rows is itself uncertain by 3.5%, the mean of twelve by 1%.
-    assert 0.97 < np.mean(noise) < most
+    assert 0.97 < np.mean(noise) < 1.06
     assert abs(np.mean(shares["complete"]) - 0.95) < 0.02
-    assert abs(np.mean(shares["incomplete"]) - 0.95) < 0.02
+    assert abs(np.mean(shares["incomplete"]) - 0.95) < short
 
 
 def test_a_new_level_adds_the_mean_square_of_what_known_levels_change():

@@ -271,8 +271,7 @@ class Fitted:
         if variance is None:
             return None
         device, scale = None if issparse(X) else X.device, state.units.target.scale
-        size = scale**2 * (1.0 if self.law is None else self.law.of_gaps)
-        return namespace(X).asarray(size * variance, dtype=state.units.mean.dtype, device=device)
+        return namespace(X).asarray(scale**2 * variance, dtype=state.units.mean.dtype, device=device)
 
     @unflagged
     def predict_error(self, X: Array) -> Array:

@@ -10,21 +10,15 @@ missing or new, is predicted as one with the average level. With level l the pre
 change by :math:`\Delta_l = a_l^\top h, h = (1, U^\top z)`, and its mean square over the levels of
 the fitted rows is :math:`h^\top E[a a^\top] h`. Columns count as independent.
 
-Rows with a gap also have a part in a fit. With v the error above, their residuals have the variance
-
-.. math:: E r_i^2 = \sigma^2 + \lambda v_i
-
-and those of complete rows σ². Both are estimated by maximum likelihood from the rows of the fit: σ²
-is then the noise of a complete row, and λ corrects v for columns that are not independent, and for
-the variance that a column has lost by being filled with its mean.
+The residuals of rows with a gap contain that error, so the noise is estimated from complete rows,
+as long as they are more than the parameters.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import exp, log
+from math import sqrt
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import Array, namespace, to_numpy
@@ -36,49 +30,30 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.fits.uncertainty import Uncertainty
 
-SIZES = np.arange(-40, 21)  # of v in units of the target's variance, as powers of two
-PRIOR = 4.0  # rows that have λ = 1: so few rows with a gap say little about it
-SMALLEST = 1e-12  # σ² as a share of the mean square of the residuals
-
 
 @dataclass(frozen=True)
-class GapSums(Additive):
-    """Sums over complete rows, and over rows whose v has about the same size."""
+class ResidualSums(Additive):
+    """Sums over rows, over all and over complete ones."""
 
-    weight: np.ndarray  # (1 + sizes,), Σω
-    squares: np.ndarray  # Σω r²
-    variances: np.ndarray  # Σω v
+    weight: np.ndarray  # (2,), Σω
+    squares: np.ndarray  # (2,), Σω r²
 
 
-def gap_sums(chunk: Chunk, model: Model, units: Units) -> GapSums:
-    """Sum the residuals of a chunk, apart for each size of v."""
-    f = predict(model, Block(chunk.X, units)) - units.standardised_target(chunk.y)
-    squares, omega = to_numpy(f).astype(np.float64) ** 2, chunk.weights
-    v = missing_variance(model, units, chunk.X, chunk.absent, ())
-    v = np.zeros(len(omega)) if v is None else v
-    size = np.where(v > 0, 1 + np.searchsorted(2.0 ** SIZES[1:], v), 0)
-    each = (omega, omega * squares, omega * v)
-    return GapSums(*(np.bincount(size, values, 1 + len(SIZES)) for values in each))
+def residual_sums(chunk: Chunk, model: Model, units: Units) -> ResidualSums:
+    """Sum the squares of the residuals of a chunk."""
+    r = predict(model, Block(chunk.X, units)) - units.standardised_target(chunk.y)
+    has_gap = 0 if chunk.absent is None else np.diff(chunk.absent.indptr)
+    omega = np.stack([chunk.weights, chunk.weights * (has_gap == 0)])
+    return ResidualSums(omega.sum(axis=1), omega @ to_numpy(r).astype(np.float64) ** 2)
 
 
 def with_noise_of_complete_rows(law: Uncertainty, rows: Rows, model: Model) -> Uncertainty:
-    """Return the law with the noise of complete rows, and with λ: one pass."""
-    sums = rows.reduce(gap_sums, model, law.units)
-    seen = sums.weight > 0
-    omega, v = sums.weight[seen], sums.variances[seen] / sums.weight[seen]
-    squares = sums.squares[seen] / omega * (1 + law.dof / max(law.left, 1.0))
-    mean = float(omega @ squares / omega.sum())
-    if not (v.any() and mean > 0 and law.left >= 1):
+    """Return the law with the noise of complete rows: one pass."""
+    sums = rows.reduce(residual_sums, model, law.units)
+    if sums.weight[1] <= law.dof or not law.left >= 1:
         return law
-
-    def deviance(logs: np.ndarray) -> float:
-        variance = exp(logs[0]) * mean + exp(logs[1]) * v
-        fit = float(omega @ (np.log(variance) + squares / variance))
-        return fit + PRIOR * float(logs[1] + exp(-logs[1]))
-
-    bounds = [(log(SMALLEST), 0.0), (-10.0, 10.0)]
-    found = minimize(deviance, [log(0.5), 0.0], bounds=bounds, method="L-BFGS-B").x
-    return replace(law, noise=float(np.sqrt(exp(found[0]) * mean)), of_gaps=exp(found[1]))
+    every, complete = sums.squares / sums.weight
+    return replace(law, noise=law.noise * sqrt(complete / every) if every else law.noise)
 
 
 def missing_variance(

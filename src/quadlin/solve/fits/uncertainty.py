@@ -74,7 +74,6 @@ class Uncertainty:
     converged: bool  # whether the draws reached CG_TOL; otherwise spreads are too small
     passes: int  # over the rows
     robust: bool = False  # whether noise may differ between rows
-    of_gaps: float = 1.0  # λ of `missing_values`
 
     def predict_std(self, block: Block, predictive: bool = False) -> Array:
         """Return the standard error s of f(z), or with `predictive` the spread of y around it.
