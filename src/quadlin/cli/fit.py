@@ -38,7 +38,6 @@ from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.diagnosis import listed
 from quadlin.explain.tables import eigenvalues_name, found_pairs, rank_of, text_table
 from quadlin.files.model_file import PICKLE_SUFFIXES, save
-from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.lowrank.types import Status
 
 BETWEEN = ":"  # the two features of a pair
@@ -129,7 +128,7 @@ def fit(
         "rows": estimator.n_samples_seen_,
         "dropped": source.dropped,
         "status": estimator.status_.name,
-        "advice": as_flags(status_advice(estimator.status_, estimator.get_params(deep=False))),
+        "advice": as_flags(estimator.status_.value),
         "steps": estimator.n_iter_,
         "seconds": round(time.perf_counter() - start, 3),
         **content,

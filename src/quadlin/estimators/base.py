@@ -31,7 +31,6 @@ from quadlin.explain.page import report_page
 from quadlin.explain.pair_report import PairReport
 from quadlin.explain.summary import ModelSummary, summary_of
 from quadlin.files.atomic import atomic_write
-from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Record, Status
 
@@ -481,9 +480,8 @@ class SecondOrderModel(BaseEstimator):
         if X is not None:
             source, _ = opened(self, X, y, None, self.fitted_.columns)
             rows = Rows.of(source)
-        advice = status_advice(self.status_, self.get_params(deep=False))
         chooses = hasattr(self, "cv_results_") or is_auto(self.alpha)
-        return diagnose(self, advice, rows, chooses, seed_of(self))
+        return diagnose(self, rows, chooses, seed_of(self))
 
     def adopt(self, fitted: Any) -> None:
         """Become the estimator that has learned this: for `load` and cross-validation."""

@@ -271,7 +271,9 @@ class Fitted:
         if variance is None:
             return None
         device, scale = None if issparse(X) else X.device, state.units.target.scale
-        return namespace(X).asarray(scale**2 * variance, dtype=state.units.mean.dtype, device=device)
+        return namespace(X).asarray(
+            scale**2 * variance, dtype=state.units.mean.dtype, device=device
+        )
 
     @unflagged
     def predict_error(self, X: Array) -> Array:

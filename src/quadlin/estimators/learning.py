@@ -41,7 +41,6 @@ from quadlin.estimators.tasks import (
 from quadlin.exceptions import OptionWarning
 from quadlin.files.checkpoints import checkpoint_of, checkpointed_stream
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.lowrank.types import FIXED, Status
 from quadlin.stream.stream import Stream
 
@@ -65,9 +64,7 @@ def raise_or_warn(estimator: Any, status: Status, *expected: Status) -> None:
     if status is Status.interrupted:
         raise KeyboardInterrupt(status.value)
     if status is not Status.converged and status not in expected:
-        advice = status_advice(status, estimator.get_params(deep=False))
-        text = f"{status.name}: {advice}"
-        warn(text, ConvergenceWarning)
+        warn(f"{status.name}: {status.value}", ConvergenceWarning)
 
 
 def _can_stream(estimator: Any) -> bool:

@@ -114,7 +114,7 @@ def _numbers(rows: Any) -> Array:
     )
 
 
-def diagnose(model: Any, advice: str, rows: Rows | None, automatic: bool, seed: int) -> str:
+def diagnose(model: Any, rows: Rows | None, automatic: bool, seed: int) -> str:
     """Return the diagnosis of a fitted estimator: see `SecondOrderRegressor.diagnose`.
 
     With rows: seven passes, and O(p²) memory up to 1,500 parameters. Other rows than those of the
@@ -125,8 +125,6 @@ def diagnose(model: Any, advice: str, rows: Rows | None, automatic: bool, seed: 
     ----------
     model : fitted estimator
         The model.
-    advice : str
-        About its status.
     rows : Rows or None
         The rows that it is diagnosed with.
     automatic : bool
@@ -136,7 +134,7 @@ def diagnose(model: Any, advice: str, rows: Rows | None, automatic: bool, seed: 
     """
     fitted, loss = model.fitted_, LOSSES[model.loss]
     state, penalised = fitted.state, any(fitted.options.alpha) or automatic
-    lines = [f"status: {state.status.name}. {advice}"]
+    lines = [f"status: {state.status.name}. {state.status.value}"]
     lines += [*_features(fitted), *_dependences(fitted, penalised), _counts(fitted, penalised)]
     known, outliers = None, list[str]()
     if rows is not None:

@@ -25,7 +25,6 @@ from quadlin.explain.displays import (
 from quadlin.explain.effects import MOST_COLUMNS, Effects
 from quadlin.explain.summary import ModelSummary
 from quadlin.explain.tables import eigenvalues_name, left_side, p_value, prediction_name
-from quadlin.solve.fits.status_advice import status_advice
 
 COLUMNS = 8  # of the heat map: more could not be read on a telephone
 
@@ -196,7 +195,7 @@ def describe(
         "r2_of": quality.how,
         "r2_is_bound": quality.bound,
         "status": model.status_.name,
-        "advice": status_advice(model.status_, model.get_params(deep=False)),
+        "advice": model.status_.value,
         "terms": [term._asdict() for term in summary],
         "notes": summary.notes,
         "found_pairs": [pair._asdict() for pair in summary.found_pairs],

@@ -26,7 +26,6 @@ from quadlin.explain.tables import (
     rank_of,
     text_table,
 )
-from quadlin.solve.fits.status_advice import status_advice
 from quadlin.solve.fits.uncertainty import NORMAL, standard_errors_of, two_sided
 
 SHOWN = 25  # linear terms of a printed table, by default
@@ -251,8 +250,7 @@ def _facts(model: Any, quality: Quality) -> dict[str, str]:
     }
     if not predicts_through_link(model):
         facts["noise"] = "not known" if noise is None else f"{noise:.4g} (standard deviation)"
-    advice = status_advice(model.status_, model.get_params(deep=False))
-    return {**facts, "status": f"{model.status_.name}. {advice}"}
+    return {**facts, "status": f"{model.status_.name}. {model.status_.value}"}
 
 
 def _notes(model: Any, terms: list[Term]) -> list[str]:

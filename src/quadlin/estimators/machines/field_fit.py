@@ -20,7 +20,7 @@ from quadlin.solve.composite.fitting import law_of
 from quadlin.solve.fields.contexts import Contexts, Frame, Learned, draws_of
 from quadlin.solve.fields.sampled_law import LAW_DRAWS, law_of_draws
 from quadlin.solve.fields.sweeping import Sweeping
-from quadlin.solve.fits.status_advice import warn_if_unknown
+from quadlin.solve.fits.uncertainty import warn_if_unknown
 from quadlin.solve.lowrank.types import FIXED, Status
 
 GATHERED = 2**30  # bytes of a source that is read into memory

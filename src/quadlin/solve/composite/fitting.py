@@ -31,8 +31,13 @@ from quadlin.solve.composite.label_pairs import LabelPairs
 from quadlin.solve.fits.fit_state import FitState, fit_table, with_row_count
 from quadlin.solve.fits.missing_values import with_noise_of_complete_rows
 from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
-from quadlin.solve.fits.status_advice import warn_if_unknown
-from quadlin.solve.fits.uncertainty import NORMAL, Uncertainty, made_robust, uncertainty_of
+from quadlin.solve.fits.uncertainty import (
+    NORMAL,
+    Uncertainty,
+    made_robust,
+    uncertainty_of,
+    warn_if_unknown,
+)
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.lowrank.types import FIXED, Options, Plan, Status, finished

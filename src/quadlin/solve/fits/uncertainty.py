@@ -33,7 +33,9 @@ from scipy.special import stdtr, stdtrit
 
 from quadlin.core.arrays import Array, namespace, unflagged
 from quadlin.core.block import Block
+from quadlin.core.messages import warn
 from quadlin.core.model import Model
+from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.fits.curvature import Curvature, drawn, inverse_root
@@ -201,6 +203,18 @@ def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -
     root = namespace(steps.E).ones_like(steps.c)
     at = Laplace(model, law.units, steps, root, law.noise, True, bend)
     return replace(law, spread=ErrorSteps.of(sandwiched(rows, at)), error=law.noise, robust=True)
+
+
+def warn_if_unknown(law: Uncertainty, tally: Tally) -> None:
+    """Warn if the standard errors of a fit are not known."""
+    if not law.noise >= 0:
+        warn(
+            "Standard errors are not known (nan): the fit uses as many effective parameters as "
+            f"there are observations ({tally.weight:.4g}, where a weight counts as repetitions of "
+            "its row), so nothing is left to estimate the noise from. Use more rows, fewer "
+            f"features, or a larger penalty, such as alpha={tally.counting}; weights should have "
+            "a mean of 1."
+        )
 
 
 def standard_errors_of(level: float, left: float) -> float:
