@@ -227,6 +227,10 @@ class Steps:
     def __getitem__(self, part: slice) -> "Steps":
         return Steps(self.E, self.H[:, part, :], self.w[:, part], self.c[part])
 
+    def scaled(self, size: float) -> "Steps":
+        """Return multiples of the steps."""
+        return Steps(self.E, size * self.H, size * self.w, size * self.c)
+
     @remembered
     def columns(self) -> Array:
         """Return [E w H], whose products with the rows the changes are made of."""

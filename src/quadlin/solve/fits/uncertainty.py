@@ -171,18 +171,17 @@ def uncertainty_of(
     else:
         steps, dof, converged = drawn(task, p, draws)
     noise, freedom = noise_of(p, dof, task.problem, unit_noise)
-    error = noise
     if robust and freedom >= 1 and exact:
         ridge = any(task.coordinates.penalties)
         at = Laplace(p.model, units, steps, root, noise, ridge, bend)
         steps = sandwiched(rows, at)
     elif robust and freedom >= 1:
         steps, _, converged = drawn(task, p, draws, noise)
-        error = noise * (1.0 if unit_noise else sqrt(p.sums.weight / freedom))
+        steps = steps.scaled(1.0 if unit_noise else sqrt(p.sums.weight / freedom))
     if options.levels_are_ambiguous:
         steps = settled_steps(steps, units, fields)
     spread, passes = ErrorSteps.of(steps), rows.walks - before
-    return Uncertainty(units, spread, noise, error, dof, freedom, exact, converged, passes, robust)
+    return Uncertainty(units, spread, noise, noise, dof, freedom, exact, converged, passes, robust)
 
 
 def noise_of(p: Point, dof: float, problem: Problem, unit_noise: bool) -> tuple[float, float]:
