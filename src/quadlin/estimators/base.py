@@ -102,9 +102,7 @@ class SecondOrderModel(BaseEstimator):
     @property
     def coef_(self) -> Array:
         """w in the user's units, one entry per feature of `interactions_.names`."""
-        fitted = self._fitted("coef_")
-        coef = fitted.state.raw.coef
-        return coef if fitted.options.fit_linear else namespace(coef).zeros_like(coef)
+        return self._fitted("coef_").state.raw.coef
 
     @property
     def intercept_(self) -> float:

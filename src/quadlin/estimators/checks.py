@@ -3,7 +3,7 @@
 Errors say what came, where it is, and what to do; rows and names are checked by scikit-learn.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, time, timedelta
 from math import inf
@@ -29,21 +29,12 @@ from quadlin.solve.lowrank.types import Options
 # Before 1.9 scikit-learn asks frames for their names by a protocol that polars 2 does not have.
 _SEES_FRAMES = tuple(map(int, __version__.split(".")[:2])) >= (1, 9)
 
-COMPLEX = (
-    "Complex data not supported: X holds complex numbers. Give their real and imaginary parts as "
-    "columns: np.hstack([X.real, X.imag])."
-)
 DATES = (date, time, timedelta, np.datetime64, np.timedelta64)  # of objects, pandas' included
-COMPLEX_TARGETS = (
-    "Complex data not supported: y holds complex numbers, but a target is one real number per row. "
-    "Fit one model to y.real and one to y.imag."
-)
 Rule = tuple[Callable[[Any], bool], str]
-LEAST_LABELS, FEW_LABELS, MOST_LABELS = 1e-3, 0.1, 1e9  # that rows of a stream may count as
+FEW_LABELS = 0.1  # that each row of a stream may count as
 MERGED = 1000  # times the distance of neighbouring numbers: a column of a smaller range is rounding
 HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
 MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
-LARGE = 100  # times the usual largest value of a column: suspicious in sparse rows
 
 
 def is_auto(value: Any) -> bool:
@@ -59,20 +50,6 @@ def is_asked_for(pairs: Any) -> bool:
 def is_whole(value: Any, least: int) -> bool:
     """Tell whether a parameter is a whole number, not a boolean, and at least this large."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
-
-
-def check_whole(estimator: Any, name: str, least: int, auto: bool = False) -> None:
-    """Refuse a parameter that is neither a whole number nor, if that is allowed, "auto"."""
-    value = getattr(estimator, name)
-    if not (is_whole(value, least) or (auto and is_auto(value))):
-        other = ', or "auto"' if auto else ""
-        raise ValueError(f"{name}={value!r} must be a whole number ≥ {least}{other}.")
-
-
-def check_tol(tol: Any) -> None:
-    """Refuse a tolerance that is not a number in [0, 1)."""
-    if not isinstance(tol, Real) or not 0 <= float(tol) < 1:
-        raise ValueError(f"tol={tol!r} must be a number in [0, 1).")
 
 
 def refuse_conflicts(conflicts: Mapping[str, Any], text: str) -> None:
@@ -133,6 +110,7 @@ RULES: dict[str, Rule] = {
     "uncertainty": _among(False, True, "robust"),
     "solver": _among("auto", "moments", "paper"),
     "max_iter": (lambda v: is_whole(v, 1), "a whole number ≥ 1"),
+    "n_starts": (lambda v: is_whole(v, 1), "a whole number ≥ 1"),
     "tol": (lambda v: isinstance(v, Real) and 0 <= float(v) < 1, "a number in [0, 1)"),
     "max_memory": (
         lambda v: is_whole(v, 1) or v in ("auto", "minimal"),
@@ -141,11 +119,17 @@ RULES: dict[str, Rule] = {
 }
 
 
+def check_parameters(estimator: Any, names: Iterable[str]) -> None:
+    """Refuse parameters that make no sense by themselves, and say which would."""
+    for name in names:
+        value, (is_good, wanted) = getattr(estimator, name), RULES[name]
+        if not is_good(value):
+            raise ValueError(f"{name}={value!r} must be {wanted}.")
+
+
 def check_options(estimator: Any) -> None:
-    """Refuse parameters that make no sense, and say which would."""
-    for name, value in vars(estimator).items():
-        if name in RULES and not RULES[name][0](value):
-            raise ValueError(f"{name}={value!r} must be {RULES[name][1]}.")
+    """Refuse parameters that make no sense, or not together, and say which would."""
+    check_parameters(estimator, [name for name in vars(estimator) if name in RULES])
     penalised = not is_auto(estimator.alpha) and any(alphas(estimator.alpha))
     has_moments = loss_named(estimator.loss).has_moments
     moments = estimator.solver != "auto"
@@ -271,7 +255,10 @@ def clear_errors(X: Any = None) -> Iterator[None]:
                 "leave those rows out."
             ) from None
         if "Complex data not supported" in str(error):
-            raise ValueError(COMPLEX) from None
+            raise ValueError(
+                "Complex data not supported: X holds complex numbers. Give their real and "
+                "imaginary parts as columns: np.hstack([X.real, X.imag])."
+            ) from None
         raise
 
 
@@ -296,29 +283,28 @@ def _first(is_bad: Callable[[np.ndarray], np.ndarray], X: Any) -> str:
     return f", first in row {row} (counted from 0) of column {name!r}"
 
 
-def refuse_unusable(X: Any, y: Any, weight: Any) -> None:
-    """Refuse rows that are not a table or are masked, and targets that are not numbers."""
-    refuse_no_table(X)
-    for values, name in ((X, "X"), (y, "y"), (weight, "sample_weight")):
-        refuse_masked(values, name)
-    refuse_text_targets(y)
-    if getattr(getattr(y, "dtype", None), "kind", "") == "c":
-        raise ValueError(COMPLEX_TARGETS)
-    refuse_missing_targets(y)
-
-
-def refuse_missing_targets(y: Any) -> None:
-    """Refuse targets that are missing, masked, infinite or dates, by the first of them."""
-    if y is None:
-        return
+def check_targets(y: Any) -> None:
+    """Refuse targets that are text, complex, missing, masked, infinite or dates."""
     refuse_masked(y, "y")
     refuse_dates(y, "y")
+    label = next((value for value in _objects(y) if isinstance(value, str)), None)
+    if label is not None:
+        raise ValueError(
+            f"The targets are text, such as {label!r}, but a regressor predicts numbers. If they "
+            "are numbers stored as text, convert them: y.astype(float). For classes use "
+            "SecondOrderClassifier (for a factorization machine FactorizationMachineClassifier)."
+        )
+    if getattr(getattr(y, "dtype", None), "kind", "") == "c":
+        raise ValueError(
+            "Complex data not supported: y holds complex numbers, but a target is one real number "
+            "per row. Fit one model to y.real and one to y.imag."
+        )
     try:
         values = np.asarray(y, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError):  # scikit-learn refuses these by itself
         return
     bad = ~np.isfinite(values)
-    if values.ndim not in (1, 2) or not bad.any():
+    if y is None or values.ndim not in (1, 2) or not bad.any():
         return
     row = int(np.argwhere(bad)[0, 0])
     what = "NaN (a missing value)"
@@ -377,17 +363,6 @@ def refuse_no_table(X: Any) -> None:
     refuse_broken_sparse(X)
 
 
-def refuse_text_targets(y: Any) -> None:
-    """Refuse targets that are classes."""
-    label = next((value for value in _objects(y) if isinstance(value, str)), None)
-    if label is not None:
-        raise ValueError(
-            f"The targets are text, such as {label!r}, but a regressor predicts numbers. If they "
-            "are numbers stored as text, convert them: y.astype(float). For classes use "
-            "SecondOrderClassifier (for a factorization machine FactorizationMachineClassifier)."
-        )
-
-
 def _objects(values: Any) -> list[Any]:
     """Return the values of a list, or of a vector that does not hold numbers."""
     if isinstance(values, list | tuple):
@@ -398,21 +373,18 @@ def _objects(values: Any) -> list[Any]:
     return values.ravel().tolist() if text else []
 
 
-def check_survey(
-    surveyed: Survey,
-    dtype: Any,
-    names: Sequence[str],
-    options: Options,
-    robust: bool,
-    sparse: bool,
-) -> None:
+def check_survey(surveyed: Survey, dtype: Any, names: Sequence[str], options: Options) -> None:
     """Refuse rows that cannot be fitted, and warn of suspicious ones, by what one pass showed."""
     check_row_count(surveyed.tally.rows)
     check_weights(surveyed.tally, dtype)
-    _check_counts(surveyed, options)
+    low = surveyed.target.low
+    if LOSSES[options.loss].nonnegative and low is not None and float(low[0]) < 0:
+        raise ValueError(
+            f"The targets go down to {float(low[0]):.4g}, but loss={options.loss!r} is for counts "
+            'and other targets ≥ 0. Leave those rows out, or use loss="squared".'
+        )
     _check_merged(surveyed, names)
-    warn_of_target(surveyed, options)
-    _warn_of_extremes(surveyed, names, options, robust, sparse)
+    warn_if_constant(surveyed)
 
 
 def check_row_count(rows: int) -> None:
@@ -437,36 +409,26 @@ def check_weights(tally: Tally, dtype: Any) -> None:
         )
 
 
-def check_label_weights(tally: Tally, first: bool) -> None:
-    """Refuse weights that count no labels in a stream, and warn of the first if they count few."""
-    if not tally.counting:
-        return
-    mean = tally.weight / tally.counting
-    text = (
-        f"The weights are {mean:.0e} on average. In a stream weights count labels, and the "
-        f"{tally.counting:,} rows count as {tally.weight:.2g}. Divide them by their mean."
-    )
-    if mean > MOST_LABELS or (first and mean < LEAST_LABELS):
-        raise ValueError(text)
-    if first and mean < FEW_LABELS:
-        warn(text)
-
-
-def warn_of_target(surveyed: Survey, options: Options) -> None:
-    """Warn of a target from which there is nothing to learn, or which the model cannot reach."""
-    target, mean = surveyed.target, float(surveyed.target.mean[0])
-    if not bool(target.varies(target.mean.dtype)[0]):
-        warn(f"The target is {mean:.4g} in every row, so the model is constant.")
-    if options.psd and not (options.fit_linear or options.fit_intercept) and mean < 0:
+def warn_of_light_labels(tally: Tally) -> None:
+    """Warn of weights that count few labels, as a stream begins."""
+    if tally.weight < FEW_LABELS * tally.counting:
         warn(
-            f"The targets are negative on average ({mean:.4g}), but the model "
-            "predicts no negative numbers with psd=True and neither a linear term "
-            "nor an intercept. Leave out psd=True, or change the sign of the targets.",
+            f"The weights are {tally.weight / tally.counting:.0e} on average. In a stream weights "
+            f"count labels, and the {tally.counting:,} rows count as {tally.weight:.2g}. Divide "
+            "them by their mean.",
         )
 
 
+def warn_if_constant(surveyed: Survey) -> None:
+    """Warn of a target from which there is nothing to learn."""
+    target = surveyed.target
+    if not bool(target.varies(target.mean.dtype)[0]):
+        mean = float(target.mean[0])
+        warn(f"The target is {mean:.4g} in every row, so the model is constant.")
+
+
 def _check_merged(surveyed: Survey, names: Sequence[str]) -> None:
-    """Refuse numbers so large, and so close, that float64 has merged some of them; warn of one.
+    """Refuse numbers so large, and so close, that float64 has merged some of them.
 
     Whatever they were before: integers of a file, of Python or of an array of objects.
     """
@@ -475,15 +437,8 @@ def _check_merged(surveyed: Survey, names: Sequence[str]) -> None:
             continue
         low, high = (to_numpy(a).astype(np.float64) for a in (moments.low, moments.high))
         gap = np.spacing(np.maximum(np.abs(low), np.abs(high)))
-        for j in np.flatnonzero((gap > 1) & (high - low < MERGED * gap)).tolist():
+        for j in np.flatnonzero((gap > 1) & (low < high) & (high - low < MERGED * gap)).tolist():
             what = "The target" if titles == ["y"] else f"Column {titles[j]!r}"
-            if low[j] == high[j]:
-                warn(
-                    f"{what} is {low[j]:.0f} in every row, as far as float64 can tell: it rounds "
-                    f"integers of this size to multiples of {gap[j]:.0f}. If they differ, subtract "
-                    "the smallest before the conversion to float64.",
-                )
-                continue
             raise ValueError(
                 f"{what} holds numbers from {low[j]:.0f} to {high[j]:.0f}, which float64 rounds to "
                 f"multiples of {gap[j]:.0f}, so different numbers became equal. Subtract the "
@@ -492,40 +447,20 @@ def _check_merged(surveyed: Survey, names: Sequence[str]) -> None:
             )
 
 
-def _check_counts(surveyed: Survey, options: Options) -> None:
-    """Refuse negative targets where they are to be counts."""
-    low = surveyed.target.low
-    if LOSSES[options.loss].nonnegative and low is not None and float(low[0]) < 0:
-        raise ValueError(
-            f"The targets go down to {float(low[0]):.4g}, but loss={options.loss!r} is for counts "
-            'and other targets ≥ 0. Leave those rows out, or use loss="squared".'
-        )
+def warn_of_extremes(surveyed: Survey, names: Sequence[str], robust: bool) -> None:
+    """Warn where a handful of rows carry the fourth moment of the target or of named features.
 
-
-def _warn_of_extremes(
-    surveyed: Survey, names: Sequence[str], options: Options, robust: bool, sparse: bool
-) -> None:
-    """Warn where a handful of rows carry the fourth moment of the target or of features.
-
-    Σz⁴ = nφ, and a row that is far from all others has z² ≈ n: so about n/φ rows carry it. In
-    sparse rows that is normal, so a value must be large beside those of other columns, too.
+    Σz⁴ = nφ, and a row that is far from all others has z² ≈ n: so about n/φ rows carry it.
     """
-    n = surveyed.features.weight
-    if n < MANY_ROWS:
-        return
     features, target = surveyed.features, surveyed.target
-    few = to_numpy((features.phi > n / HANDFUL) & ~features.has_two_values & (features.var > 0))
-    if sparse and few.any() and features.low is not None:
-        largest = np.maximum(*(np.abs(to_numpy(v)) for v in (features.low, features.high)))
-        few &= largest > LARGE * np.median(largest[largest > 0])
-    extreme = [names[int(j)] for j in np.flatnonzero(few)]
-    if extreme:
+    most = max(features.weight, MANY_ROWS) / HANDFUL
+    few = to_numpy((features.phi > most) & ~features.has_two_values & (features.var > 0))
+    if extreme := [names[int(j)] for j in np.flatnonzero(few) if names]:
         warn(
             f"A handful of rows have extreme values in {listed(extreme)}, and dominate squares and "
             "products. Check these values, or transform the columns, such as by a logarithm.",
         )
-    linked = LOSSES[options.loss].linked
-    if float(target.phi[0]) > n / HANDFUL and not robust and not linked:
+    if float(target.phi[0]) > most and not robust:
         warn(
             "A handful of rows have extreme targets, and dominate a fit by squared "
             'errors. Check them, or use loss="huber".',

@@ -18,7 +18,7 @@ from quadlin.data import Source, is_dask
 from quadlin.data.dask_rows import lazily
 from quadlin.data.names import Categories, Name
 from quadlin.estimators.base import SecondOrderModel
-from quadlin.estimators.checks import check_label_weights, check_options
+from quadlin.estimators.checks import check_options, warn_of_light_labels
 from quadlin.estimators.classes import (
     LabelledRows,
     class_names,
@@ -359,7 +359,8 @@ class Classifying(ClassifierMixin, Learning):
             X = in_model_dtype(chunk.X, caller, *streams[0].example_and_dtype)
             weight = _weighted(chunk, codes, factors)
             tally = Tally.of(Chunk(X, chunk.y, weight))
-            check_label_weights(tally, first=not streams[0].n_rows)
+            if not streams[0].n_rows:
+                warn_of_light_labels(tally)
             targets = [
                 moved((codes == label).astype(np.float64), chunk.y)
                 for label in fitted_classes(len(classes))

@@ -26,12 +26,12 @@ from quadlin.data.names import NumberedNames, other_names, position_of, shortene
 from quadlin.data.opening import with_ids
 from quadlin.data.reader import array_fill, fill_missing
 from quadlin.estimators.checks import (
+    check_targets,
     check_weights,
     checked_weight,
     float_types,
     refuse_masked,
     refuse_no_table,
-    refuse_unusable,
     validated,
     validated_numbers,
 )
@@ -185,7 +185,9 @@ def checked(
     plain = _is_plain(estimator, X)
     if not plain:
         check_frame(X, _categories(estimator, X, columns).__contains__)
-    refuse_unusable(X, y, weight)
+    refuse_no_table(X)
+    refuse_masked(X, "X")
+    check_targets(y)
     first, fills, encoder = columns is None, estimator.missing == "mean", None
     if columns is not None:
         encoder = columns.encoder

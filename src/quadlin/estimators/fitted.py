@@ -14,15 +14,14 @@ from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.kernels import with_data
 from quadlin.core.losses import LOSSES, Loss
-from quadlin.core.messages import warn
 from quadlin.core.model import predict
-from quadlin.core.moments import NOT_WHOLE, Moments, Survey, Tally, survey
+from quadlin.core.moments import Moments, Survey, Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
 from quadlin.data.fields import field_numbers
-from quadlin.estimators.checks import check_survey
+from quadlin.estimators.checks import check_survey, warn_of_extremes
 from quadlin.estimators.columns import Columns
-from quadlin.estimators.tasks import FitResult, Task
+from quadlin.estimators.tasks import FitResult, Task, is_sparse
 from quadlin.explain.interactions import Interactions
 from quadlin.explain.pair_report import PairReport, report_of_fit, stream_report
 from quadlin.solve.composite.fitting import fit, interrupted, with_passes
@@ -42,7 +41,6 @@ from quadlin.stream.stream import Stream
 
 COUNTS_BEYOND = 2.0  # times the largest training count: the largest mean that is predicted
 REACH = 1.0  # training ranges beyond the training range, up to which features are followed
-MANY = 1.5  # times the number of rows: weights that count so many are worth a word
 
 Attributes = Callable[[], dict[str, Any]]  # what makes a copy of the estimator ready to predict
 OnStep = Callable[[Attributes], bool]  # called after each step; stops the fit by returning True
@@ -466,10 +464,11 @@ class Job:
     def fitted(self) -> Fitted:
         """Fit the rows."""
         task, rows, surveyed = self.task, self.rows, self.rows.reduce(survey)
-        names, entries = task.make_units.names, rows.engine.source.entries
-        sparse = entries is not None and entries < surveyed.tally.rows * len(names) / 2
-        dtype = task.make_units.dtype
-        check_survey(surveyed, dtype, names, task.options, task.robust, sparse)
+        names = task.make_units.names
+        check_survey(surveyed, task.make_units.dtype, names, task.options)
+        counts = is_sparse(self.source) and task.columns.encoder is None  # most of them 0
+        robust = task.robust or LOSSES[task.options.loss].linked
+        warn_of_extremes(surveyed, () if counts else names, robust)
         hook = None if self.on_step is None else self._hook(self.on_step, surveyed)
         found, plan = fit(task, rows, surveyed, self.warm, hook)
         task = replace(task, make_units=plan.make_units, automatic=plan.automatic)
@@ -505,12 +504,6 @@ class Job:
         tally = self.rows.reduce(Tally.of)
         if not tally.weight > 0:
             return self, 1.0  # an error follows
-        if tally.unit != NOT_WHOLE and tally.observations > MANY * tally.counting:
-            warn(
-                f"The weights are whole numbers, so {tally.counting:,} rows count as "
-                f"{tally.observations:,.0f} where penalties are chosen. If the weights are only "
-                "relative, and not counts, divide them by their mean.",
-            )
         if tally.share == 1:
             return self, 1.0
         return self.reweighted(np.full(tally.rows, tally.share)), tally.share

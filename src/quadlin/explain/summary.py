@@ -219,7 +219,7 @@ def summary_of(
     order = np.arange(len(coef))
     if len(coef) > shown:
         order = np.argsort(-np.abs(strength), kind="stable")
-    for j in order.tolist() if fitted.options.fit_linear else []:
+    for j in order.tolist():
         linear = term("linear", (names[j], ""), coef[j], w_std[j], float(strength[j]))
         terms.append(linear._replace(slope=slopes[j][0], slope_std=slopes[j][1]))
     found = found_pairs(model)

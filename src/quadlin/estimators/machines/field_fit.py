@@ -13,7 +13,7 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source
-from quadlin.estimators.checks import check_row_count, check_weights, warn_of_target
+from quadlin.estimators.checks import check_row_count, check_weights, warn_if_constant
 from quadlin.estimators.fitted import Fitted, Job
 from quadlin.estimators.tasks import Task
 from quadlin.solve.composite.fitting import law_of
@@ -53,7 +53,7 @@ def fit_fields(
     if share != 1:
         weight = np.ones(len(source.y)) if source.weight is None else np.asarray(source.weight)
         source = replace(source, weight=share * weight)
-    warn_of_target(surveyed, task.options)
+    warn_if_constant(surveyed)
     inference = _Sweeps(job, source, surveyed, share, labels, before)
     try:
         inference.run(draws)

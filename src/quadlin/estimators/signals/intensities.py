@@ -7,7 +7,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_array
 
 from quadlin.core.messages import warn
-from quadlin.estimators.checks import refuse_missing_targets, refuse_text_targets
+from quadlin.estimators.checks import check_targets
 from quadlin.estimators.signals.sensing_rows import (
     EXACT,
     POOR,
@@ -47,17 +47,11 @@ def checked_intensities(y: Any, n: int) -> np.ndarray:
 
 def checked_targets(y: Any, n: int, rows: str) -> np.ndarray:
     """Return y as n numbers, one per row."""
-    refuse_other_targets(y)
+    check_targets(y)
     refuse_other_lengths(y, n, rows)
     y = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
     refuse_unsquarable(y, "y", least=0.0)
     return np.asarray(column_or_1d(y, warn=True))
-
-
-def refuse_other_targets(y: Any) -> None:
-    """Refuse measurements that are text, missing or dates."""
-    refuse_text_targets(y)
-    refuse_missing_targets(y)
 
 
 def refuse_other_lengths(y: Any, n: int, rows: str) -> None:

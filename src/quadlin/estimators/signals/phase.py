@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from quadlin.core.arrays import unflagged
-from quadlin.estimators.checks import check_tol, check_whole, float_types, validated
+from quadlin.estimators.checks import check_parameters, float_types, validated
 from quadlin.estimators.learning import no_model_yet, raise_or_warn
 from quadlin.estimators.signals.intensities import (
     checked_intensities,
@@ -235,9 +235,7 @@ class PhaseRetriever(MeasurementEstimator):
 
 def search_effort(estimator: Any) -> Effort:
     """Return the options of a search from several starts, or say which makes no sense."""
-    check_whole(estimator, "n_starts", 1)
-    check_whole(estimator, "max_iter", 1)
-    check_tol(estimator.tol)
+    check_parameters(estimator, ["n_starts", "max_iter", "tol"])
     if estimator.loss not in estimator.losses:
         names = ", ".join(map(repr, estimator.losses))
         raise ValueError(f"loss={estimator.loss!r} is not one of {names}.")

@@ -10,13 +10,12 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import unflagged
-from quadlin.estimators.checks import float_types
+from quadlin.estimators.checks import check_targets, float_types
 from quadlin.estimators.learning import no_model_yet, raise_or_warn
 from quadlin.estimators.signals.background import Explanation, warn_of_background
 from quadlin.estimators.signals.intensities import (
     checked_targets,
     refuse_other_lengths,
-    refuse_other_targets,
 )
 from quadlin.estimators.signals.phase import (
     MeasurementEstimator,
@@ -188,7 +187,7 @@ class MatrixSensing(MeasurementEstimator):
         effort = search_effort(self)
         A = as_pair(A)
         refuse_complex(A)
-        refuse_other_targets(y)
+        check_targets(y)
         if isinstance(A, tuple):
             return self._recover_pairs(A, y, sample_weight, effort)
         types = float_types(A)
