@@ -9,7 +9,7 @@ OLDEST := $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2.*/
 .PHONY: demo test slow quick test-oldest lint bench docs kernel release environments clean
 
 demo: $(VENV)/.demo
-	$(BIN)/python -m quadlin.paper.demo
+	$(BIN)/quadlin demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"

@@ -35,7 +35,7 @@ def test_every_study_has_a_verdict_on_the_page():
     done = {line["study"] for line in lines_of(RESULTS)}
     assert done == set(studies())
     for study in studies().values():
-        assert study.name in "abcd" or f"| {study.title} |" in PAGE
+        assert study.name in "abcd" or f"| {study.text['title']} |" in PAGE
 
 
 @pytest.mark.smoke
@@ -76,14 +76,8 @@ def answer(values, iterations):
     return np.log(np.maximum(np.abs(np.array(kept, dtype=float)), EXACT))
 
 
-# Those whose tasks take seconds.
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("identifiability", "rate", "constants", "operator", "concentration", "tau", "samples"),
-        *("transition", "self_interactions", "asymmetric", "masks", "signed", "nearly_low_rank"),
-    ],
-)
+# All but the panels, whose 300,000 × 1,000 rows take minutes.
+@pytest.mark.parametrize("name", sorted(set(studies()) - {"a", "b", "c", "d", "levels"}))
 def test_a_cell_of_a_study_gives_its_committed_answer_again(name):
     study, lines = studies()[name], [li for li in lines_of(RESULTS) if li["study"] == name]
     line = sorted(lines, key=lambda line: line["cpu"])[len(lines) // 4]
@@ -98,7 +92,7 @@ def test_a_cell_of_a_study_gives_its_committed_answer_again(name):
             assert np.allclose(values, stored, rtol=0, atol=np.log(RATIO), equal_nan=True), column
 
 
-@pytest.mark.parametrize("name", ["identifiability", "tau", "nearly_low_rank", "asymmetric"])
+@pytest.mark.parametrize("name", ["identifiability", "tau", "nearly_low_rank"])
 def test_a_verdict_does_not_change_with_the_size(claims, name):
     study = studies()[name]
     assert study.verdict(claims(name)).holds == study.verdict(rows(name)).holds
@@ -166,8 +160,7 @@ def test_the_truth_of_a_panel_may_be_changed(tmp_path):
 def claims(tmp_path_factory):
     """The quickest claims at the size of --quick."""
     folder = tmp_path_factory.mktemp("claims")
-    only = "identifiability,tau,nearly_low_rank,asymmetric"
-    assert reproduce(folder, "--quick", "--only", only) == 0
+    assert reproduce(folder, "--quick", "--only", "identifiability,tau,nearly_low_rank") == 0
     return lambda name: frames(folder)[name]
 
 
@@ -187,12 +180,6 @@ def test_two_valued_features_hide_a_diagonal_of_its_own_and_nothing_else(claims)
 def test_a_nearly_low_rank_matrix_costs_what_its_tail_does(claims):
     # The risk is a mean over 2,000 rows of a variable with heavy tails: a tenth either way.
     assert claims("nearly_low_rank")["ratio"].between(0.8, 1.3).all()
-
-
-def test_an_asymmetric_matrix_is_sensed_by_its_two_sides_together(claims):
-    frame = claims("asymmetric")
-    most = frame[frame["rows"] == frame["rows"].max()].groupby("method")["error"].max()
-    assert most["polished"] < 1e-8
 
 
 def test_a_solver_and_a_distribution_of_the_docs_run(tmp_path):

@@ -1,4 +1,4 @@
-"""The printed algorithm and the nuclear norm, by formulas, and all solvers in other namespaces."""
+"""The printed algorithm by its formulas, and all solvers in other namespaces."""
 
 from dataclasses import replace
 
@@ -10,7 +10,6 @@ import torch
 from quadlin.paper.iterations import ITERATIONS
 from quadlin.paper.methods import Race, Setting, Standardised, observe, steps
 from quadlin.paper.problems import sample
-from quadlin.paper.studies.recovery import nuclear_norm
 
 LAWS = {"truncated": "truncated:0", "bernoulli": "bernoulli:0.3"}
 
@@ -57,8 +56,8 @@ def test_the_literal_step_is_the_printed_one(name):
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("method", ["plain", "gd_printed", "guarded", "polished"])
 def test_a_step_predicts_by_its_own_parameters(name, method):
-    data, setting = problem(name)
-    for step in steps(method, data.X, data.y, 2, max_iter=3, has_diagonal=setting.has_diagonal):
+    data, _ = problem(name)
+    for step in steps(method, data, 2, max_iter=3):
         b, w, M = step.raw()
         X = data.X_test
         assert np.allclose(step.predict(X), b + X @ w + np.sum((X @ M) * X, axis=1))
@@ -77,12 +76,3 @@ def test_other_namespaces_give_the_same_curves(name, namespace):
             for place in (rows, moved)
         ]
         assert np.allclose(*ends, rtol=1e-2), key
-
-
-def test_the_nuclear_norm_recovers_the_truth_from_few_rows():
-    rng = np.random.default_rng(0)
-    X, q = rng.standard_normal((85, 12)), np.full(12, 12**-0.5)  # 91 unknowns
-    w = rng.standard_normal(12)
-    intercept, coef, M = nuclear_norm(X, 2 + X @ w + (X @ q) ** 2)
-    assert np.allclose(M, np.outer(q, q), atol=1e-6)
-    assert np.allclose([intercept, *coef], [2, *w], atol=1e-6)

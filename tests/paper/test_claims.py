@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from quadlin.paper.problems import coefficients, law, sample
+from quadlin.paper.iterations import solve_systems
+from quadlin.paper.problems import law, sample
 from quadlin.paper.studies import rates, studies
 from quadlin.paper.study import power, powers
 
@@ -46,13 +47,6 @@ def test_a_small_tau_hurts_the_plain_step_alone():
     assert rows["guarded risk"] < 3
 
 
-def test_signs_are_recovered_and_a_positive_model_fails():
-    rows = frame("signed").query("sign == 'signed'").sort_values("iteration")
-    signed = rows.groupby(["method", "law"]).last().reset_index("law")
-    assert (signed.loc[["guarded", "polished"], "nmse"] < 1e-10).all()
-    assert (signed.loc[["psd"], "nmse"] > 0.05).all()
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -76,7 +70,7 @@ def test_one_over_tau_is_not_general():
     for tau in taus:
         z = law(f"zeros:{tau}").draw(np.random.default_rng(0), 20_000, 200)
         z = (z - z.mean(0)) / z.std(0)
-        G = coefficients((z**3).mean(0), (z**4).mean(0))[0]
+        G = solve_systems((z**3).mean(0), (z**4).mean(0))[0]
         errors.append(np.abs(G[1] - (1 - 2 / tau)).max())
     assert power(taus, errors).exponent < -1.3
 
@@ -86,8 +80,8 @@ def test_powers_are_found_with_their_uncertainty():
     x, y = rng.uniform(1, 10, 200), rng.uniform(1, 10, 200)
     values = 3 * x**-0.5 * y**2 * np.exp(0.1 * rng.standard_normal(200))
     exponents = powers({"x": x, "y": y}, values)
-    assert exponents["x"].near(-0.5, 0.0)
-    assert exponents["y"].near(2.0, 0.0)
+    assert exponents["x"].near(-0.5)
+    assert exponents["y"].near(2.0)
     assert exponents["x"].error < 0.02
     assert not np.isfinite(power([1, 1], [2, 3]).exponent)
 

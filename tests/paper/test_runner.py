@@ -25,10 +25,7 @@ def toy(monkeypatch):
 
         study = Study(
             "toy",
-            "A <toy> & title",
-            "a < b",
-            "none",
-            "",
+            {"title": "A <toy> & title", "claim": "a < b", "setting": "none", "words": ""},
             lambda size: [{"trial": t, "seed": t} for t in range(3)],
             rows,
             lambda frame: {"values": Curves({"v": (frame["trial"], frame["value"])}, log="")},
@@ -43,8 +40,7 @@ def toy(monkeypatch):
 
 def run(folder, size="tiny", **options):
     options = {"progress": False, "jobs": 1, "say": lambda line: None, **options}
-    outcome = reproduce(size, None, folder, **options)
-    assert outcome.complete == ["toy"]
+    assert reproduce(size, None, folder, **options) == ["toy"]
     return frames(folder)["toy"]
 
 

@@ -82,7 +82,7 @@ def reproduce(
         text = 'Without matplotlib there is no report: pip install "quadlin[plot]".'
         print_note(text, answer.silent)
     try:
-        outcome = runner.reproduce(
+        complete = runner.reproduce(
             size,
             None if only is None else split_names(only),
             folder,
@@ -95,8 +95,5 @@ def reproduce(
         )
     except SettingError as error:
         raise UsageError(error.args[0]) from None
-    content = {"folder": str(outcome.folder), "complete": outcome.complete, "left": outcome.left}
-    lines = [f"{outcome.folder}: {', '.join(outcome.complete) or 'nothing'} complete"]
-    print_answer(content, lines, answer)
-    if outcome.left:
-        raise ValueError(f"{len(outcome.left)} of the experiments are not complete.")
+    content = {"folder": str(folder), "complete": complete}
+    print_answer(content, [f"{folder}: {', '.join(complete)} complete"], answer)

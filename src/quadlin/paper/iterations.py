@@ -27,6 +27,7 @@ is a least-squares problem, since the prediction is linear in each block.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,11 +70,16 @@ class Iterate:
         return (self.U @ (self.V.T @ Q) + self.V @ (self.U.T @ Q)) / 2
 
 
+def solve_systems(kappa: Array, phi: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Return G and H, the solutions of the paper's 2×2 systems."""
+    tau = phi - 1 - kappa**2
+    return (2 * kappa / tau, 1 - 2 / tau), ((phi - 1) / tau, -kappa / tau)
+
+
 class Coefficients(NamedTuple):
-    """κ and τ of the features, and the G and H that follow: two (d,) arrays each."""
+    """κ of the features, and the G and H that follow: two (d,) arrays each."""
 
     kappa: Array
-    tau: Array
     G: tuple[Any, Any]
     H: tuple[Any, Any]
 
@@ -84,10 +90,8 @@ class Coefficients(NamedTuple):
         kappa, phi = xp.mean(Z**3, axis=0), xp.mean(Z**4, axis=0)
         if gaussian:
             kappa, phi = kappa * 0, phi * 0 + 3
-        tau = phi - 1 - kappa**2
-        if not has_diagonal:
-            return cls(kappa, tau * 0, (0.0, 1.0), (1.0, 0.0))
-        return cls(kappa, tau, (2 * kappa / tau, 1 - 2 / tau), ((phi - 1) / tau, -kappa / tau))
+        G, H = solve_systems(kappa, phi) if has_diagonal else ((0.0, 1.0), (1.0, 0.0))
+        return cls(kappa, G, H)
 
 
 class Residual(NamedTuple):
@@ -161,7 +165,11 @@ def plain(
     seed: int,
     gaussian: bool = False,
 ) -> Iterator[Iterate]:
-    """Yield the start and the model after each step; two passes per step."""
+    """Yield the start and the model after each step; two passes per step.
+
+    The method of 2016 takes any features for Gaussian ones, and models their squares.
+    """
+    has_diagonal = has_diagonal or gaussian
     Z, t, model = _begin(batches, rank, has_diagonal)
     xp, moments = namespace(Z), Coefficients.of(Z, has_diagonal, gaussian)
     model, residual = _evaluate(model, Z, t, 0)
@@ -234,11 +242,6 @@ def _least_squares(columns: list[Array], r: Array) -> Array:
     return -(xp.linalg.pinv(gram[:-1, :-1], rtol=1e-10) @ gram[:-1, -1]) * size[-1] / size[:-1]
 
 
-def gaussian(batches: Batches, rank: int, has_diagonal: bool, seed: int) -> Iterator[Iterate]:
-    """Yield the iterates of the method of 2016, which models the diagonal of any features."""
-    return plain(batches, rank, True, seed, gaussian=True)
-
-
 def descent(
     batches: Batches, rank: int, has_diagonal: bool, seed: int, intercept: bool = True
 ) -> Iterator[Iterate]:
@@ -272,18 +275,11 @@ def descent(
             model = replace(model, passes=model.passes + 1)
 
 
-def descent_without(
-    batches: Batches, rank: int, has_diagonal: bool, seed: int
-) -> Iterator[Iterate]:
-    """Yield the iterates of gradient descent without an intercept, as printed."""
-    return descent(batches, rank, has_diagonal, seed, intercept=False)
-
-
 ITERATIONS: dict[str, Callable[[Batches, int, bool, int], Iterator[Iterate]]] = {
     "published": published,
     "plain": plain,
-    "gaussian": gaussian,
+    "gaussian": partial(plain, gaussian=True),
     "literal": printed,
-    "gd_printed": descent_without,
+    "gd_printed": partial(descent, intercept=False),
     "gd_standardised": descent,
 }

@@ -25,7 +25,6 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.block import Block
@@ -36,7 +35,7 @@ from quadlin.core.moments import moments_of
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.paper.iterations import ITERATIONS, Batches, Iterate
-from quadlin.paper.problems import TWO_VALUED, Law, Sample, load, matrix
+from quadlin.paper.problems import Law, Sample, load, matrix
 from quadlin.paper.study import Row
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.types import Options, Solution, finished
@@ -47,24 +46,21 @@ METHODS: dict[str, tuple[str, str, str, str]] = {  # name, colour, marker and li
     "published": ("authors' code", "#88CCEE", "X", "-"),
     "plain": ("plain MES", "#0072B2", "o", "-"),
     "gaussian": ("2016 MES", "#DDCC77", "8", ":"),
+    "plain without squares": ("plain MES without squares", "#117733", "P", "-."),
     "literal": ("literal MES", "#56B4E9", "v", ":"),
     "guarded": ("quadlin MES", "#009E73", "s", "-"),
     "polished": ("quadlin fit", "#000000", "D", "-"),
     "gd_printed": ("printed GD", "#D55E00", "^", "--"),
     "gd_standardised": ("standardised GD", "#E69F00", "<", "--"),
-    "psd": ("L-BFGS, M positive", "#7F7F7F", "h", "--"),
     "stream": ("quadlin one pass", "#332288", "*", "--"),
-    "convex": ("nuclear norm", "#AA4499", "P", "-."),
-    "signs": ("L-BFGS with given signs", "#117733", "1", "-."),
-    "factors": ("L-BFGS on U and V", "#661100", "2", "-."),
 }
 SOLVERS = {"polished": "auto", "guarded": "moments"}  # of our own estimator
 BUILT_IN = (*SOLVERS, *ITERATIONS)  # that the panels can run
 FITS = ("plain", "guarded", "polished")  # that most studies compare
 SETTLED = 1e-8  # the rule of the paper: the training error falls by less than this per iteration
 LOST = 1e6  # a training NMSE above this never recovers
+ROUNDING = 1e-28  # and one below this cannot fall
 LARGEST = 1e30  # stands for an infinite error, since JSON has no infinity
-DIVERGED, ROUNDING = 100.0, 1e-28  # of the variance of the target: steps end beyond either
 
 
 def name_of(key: str) -> str:
@@ -197,35 +193,20 @@ def _observe_fit(
         finished(fit_rows(rows, units, options, float(X.shape[0]), rng, None, note)[0])
 
 
-def steps(
-    method: str,
-    X: np.ndarray,
-    y: np.ndarray,
-    rank: int,
-    max_iter: int = 50,
-    tol: float = 1e-6,
-    has_diagonal: bool | None = None,
-) -> list[Step]:
-    """Return the models of a method, until the loss no longer falls by `tol` of it.
-
-    By default the diagonal of M is modelled unless the features take two values.
-    """
-    if has_diagonal is None:
-        Z = (X - X.mean(axis=0)) / X.std(axis=0)
-        tau = np.mean(Z**4, axis=0) - 1 - np.mean(Z**3, axis=0) ** 2
-        has_diagonal = bool(np.median(tau) >= TWO_VALUED)
+def steps(method: str, data: Sample, rank: int, max_iter: int = 50) -> list[Step]:
+    """Return the models of a method, until the loss no longer falls by a millionth of it."""
     found: list[Step] = []
-    variance = float(np.var(y))
+    variance = float(np.var(data.y))
 
     def seen(step: Step) -> bool:
         found.append(step)
         if len(found) < 3:
             return False
         before, loss = found[-2].loss, step.loss
-        lost = not isfinite(loss) or not ROUNDING < loss / variance < DIVERGED
-        return lost or abs(before - loss) <= tol * before
+        lost = not isfinite(loss) or not ROUNDING < loss / variance < LOST
+        return lost or abs(before - loss) <= 1e-6 * before
 
-    observe(method, X, y, Setting(rank, has_diagonal, max_iter, 0), seen)
+    observe(method, data.X, data.y, Setting(rank, data.truth.has_diagonal, max_iter, 0), seen)
     return found[1:]
 
 
@@ -325,10 +306,6 @@ def _plain(error: float) -> float:
 Solver = Callable[[Array, Array, Setting, Watch], None]
 
 
-class SolverError(ValueError):
-    """A user's solver failed; the message says where."""
-
-
 def load_solver(path: str | Path) -> tuple[str, Solver]:
     """Return the name of a user's solver and its function."""
     path = Path(path)
@@ -342,58 +319,8 @@ def load_solver(path: str | Path) -> tuple[str, Solver]:
             while line is not None and line.tb_next is not None:
                 line = line.tb_next
             number = f", line {line.tb_lineno}" if line is not None else ""
-            raise SolverError(
+            raise ValueError(
                 f"The solver {str(path)!r} failed{number}: {type(error).__name__}: {error}"
             ) from error
 
     return str(getattr(module, "NAME", path.stem)), solve
-
-
-START_SIZE = 0.1  # size of the random factors, beside those of the truth
-MAX_STEPS = 1000  # a loss and a gradient each, as many passes as our fit may take
-
-
-@dataclass(frozen=True)
-class FactorFit:
-    """y = b + xᵀw + xᵀUVᵀx."""
-
-    b: np.ndarray
-    w: np.ndarray
-    U: np.ndarray
-    V: np.ndarray
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        """Return the predictions for some rows."""
-        return np.asarray(self.b + X @ self.w + np.sum((X @ self.U) * (X @ self.V), axis=1))
-
-
-def fit_factors(
-    X: np.ndarray, y: np.ndarray, k: int, seed: int, signs: np.ndarray | None = None
-) -> FactorFit:
-    """Minimise the squared error over (b, w, U, V), or over (b, w, U) with V = U diag(signs).
-
-    Given signs make as many parameters as ours, all 1 a positive M. U and V find the signs, for
-    any M of rank k and for many of rank up to 2k.
-    """
-    n, d = X.shape
-    factors = [d * k] if signs is not None else [d * k, d * k]
-    cuts = np.cumsum([1, d, *factors])[:-1]
-
-    def split(p: np.ndarray) -> FactorFit:
-        b, w, *blocks = np.split(p, cuts)
-        U, V = blocks[0].reshape(d, k), blocks[-1].reshape(d, k)
-        return FactorFit(b, w, U, V if signs is None else U * signs)
-
-    def loss(p: np.ndarray) -> tuple[float, np.ndarray]:
-        model = split(p)
-        r = (model.predict(X) - y) / n
-        by_U = X.T @ (r[:, None] * (X @ model.V))
-        by_V = X.T @ (r[:, None] * (X @ model.U))
-        last = [by_U.ravel(), by_V.ravel()] if signs is None else [2 * by_U.ravel()]
-        return float(0.5 * n * (r @ r)), np.concatenate([[r.sum()], X.T @ r, *last])
-
-    rng = np.random.default_rng([seed, 1])
-    start = np.zeros(1 + d + sum(factors))
-    start[1 + d :] = START_SIZE * rng.standard_normal(sum(factors)) / d**0.5
-    options = {"maxiter": MAX_STEPS, "maxfun": int(1.2 * MAX_STEPS), "ftol": 0.0, "gtol": 1e-10}
-    return split(minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from quadlin.paper.methods import METHODS, Style, name_of
+from quadlin.paper.study import power
 
 TINY = 1e-60  # what a logarithmic axis shows a zero as, and 1 over it infinity
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
@@ -24,13 +25,7 @@ def style_of(number: int, key: str) -> Style:
 
 @dataclass
 class Curves:
-    """Series of points: the mean of each x as a line, the least and the largest as a band.
-
-    Examples
-    --------
-    >>> Curves({"squares": ([1, 2, 4], [1, 4, 16])}, slopes=True).slope("squares").round(6)
-    np.float64(2.0)
-    """
+    """Series of points: the mean of each x as a line, the least and the largest as a band."""
 
     series: Mapping[str, tuple[Any, Any]]  # x (numbers, or words) and y, several for an x
     x: str = ""
@@ -43,12 +38,6 @@ class Curves:
     styles: Mapping[str, Style] = field(default_factory=dict)
     size: tuple[float, float] = (6.4, 4.6)
 
-    def slope(self, name: str) -> Any:
-        """Return the exponent of a series."""
-        x, y = (np.asarray(a, dtype=float) for a in self.series[name])
-        good = (x > 0) & (y > 0) & np.isfinite(y)
-        return np.polyfit(np.log(x[good]), np.log(y[good]), 1)[0]
-
     def draw(self, ax: Any, legend: bool = True) -> None:
         """Draw the series."""
         words = list(dict.fromkeys(w for x, _ in self.series.values() for w in map(str, x)))
@@ -58,7 +47,7 @@ class Curves:
         for number, (name, (x, y)) in enumerate(self.series.items()):
             keys, mean, low, high = self._grouped(x, y)
             style = {**style_of(number, name), **self.styles.get(name, {})}
-            label = f"{name}: slope {self.slope(name):.2f}" if self.slopes else name
+            label = f"{name}: slope {power(x, y).exponent:.2f}" if self.slopes else name
             if numeric:
                 every = max(1, len(keys) // 12)
                 ax.plot(keys, mean, label=label, markevery=(number % every, every), **style)

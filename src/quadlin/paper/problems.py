@@ -1,10 +1,8 @@
 """Known models and rows to learn them from: laws of features, truths and samples."""
 
 import importlib.util
-import os
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -330,8 +328,7 @@ def sample(
 ) -> Sample:
     """Draw a problem; by default M has no diagonal for two-valued features.
 
-    Blocks of rows are drawn at the same time, and are the same for any number of cores. A `tail`
-    is a symmetric matrix of that spectral norm beside the low-rank part, orthogonal to it.
+    A `tail` is a symmetric matrix of that spectral norm beside the low-rank part, orthogonal to it.
     """
     features = law(name)
     first, *seeds = np.random.SeedSequence(seed).spawn(1 + -(-(n + n_test) // BLOCK))
@@ -348,14 +345,10 @@ def sample(
     f = np.empty(n + n_test)
     e = rng.standard_normal(n)
     draw = features.draw if standardised else features.sample
-
-    def fill(number: int) -> None:
+    for number, block_seed in enumerate(seeds):
         part = slice(number * BLOCK, min((number + 1) * BLOCK, n + n_test))
-        X[part] = draw(np.random.default_rng(seeds[number]), part.stop - part.start, d)
+        X[part] = draw(np.random.default_rng(block_seed), part.stop - part.start, d)
         f[part] = model(X[part])
-
-    with ThreadPoolExecutor(os.cpu_count() if len(seeds) > 2 else 1) as pool:
-        list(pool.map(fill, range(len(seeds))))
     return Sample(model, X[:n], f[:n] + noise * e, X[n:], f[n:])
 
 
@@ -380,9 +373,3 @@ def streamed(X: np.ndarray, y: np.ndarray, rank: int) -> SecondOrderRegressor:
         for part in np.array_split(np.arange(len(y)), PIECES):
             model.partial_fit(X[part], y[part])
     return model
-
-
-def coefficients(kappa: np.ndarray, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Solve the paper's 2×2 systems: G = (2κ/τ, 1 − 2/τ), H = ((φ−1)/τ, −κ/τ)."""
-    tau = phi - 1 - kappa**2
-    return np.array([2 * kappa / tau, 1 - 2 / tau]), np.array([(phi - 1) / tau, -kappa / tau])

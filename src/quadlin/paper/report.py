@@ -96,6 +96,7 @@ def write_report(folder: str | Path) -> Path:
         shown = _figures("panels", overview(by_name), folder / FIGURES)
         articles.append(f"<article><h2>The eight panels</h2>{shown}</article>")
     for study, frame, verdict in sections:
+        text = {key: escape(words) for key, words in study.text.items()}
         badge = f'<span class="holds">{BADGES[verdict.holds]}</span>'
         own = [run for run in runs if run["study"] == study.name]
         versions = {f"{k} {v}" for run in own for k, v in run["versions"].items()}
@@ -106,15 +107,15 @@ def write_report(folder: str | Path) -> Path:
             f"{frame['seed'].min()} to {frame['seed'].max()}; {', '.join(sorted(versions))}"
         )
         rows.append(
-            f'<tr><td><a href="#{study.name}">{escape(study.title)}</a><br>{escape(study.claim)}'
+            f'<tr><td><a href="#{study.name}">{text["title"]}</a><br>{text["claim"]}'
             f"</td><td>{escape(verdict.measured)}</td><td>{badge}</td></tr>"
         )
         articles.append(
-            f'<article id="{study.name}"><h2>{escape(study.title)} {badge}</h2>'
-            f"<p><b>Claim.</b> {escape(study.claim)}</p>"
-            f"<p><b>Measured.</b> {escape(verdict.measured)}</p><p>{escape(study.words)}</p>"
+            f'<article id="{study.name}"><h2>{text["title"]} {badge}</h2>'
+            f"<p><b>Claim.</b> {text['claim']}</p>"
+            f"<p><b>Measured.</b> {escape(verdict.measured)}</p><p>{text['words']}</p>"
             f"{_figures(study.name, study.pictures(frame), folder / FIGURES)}"
-            f"<p><small>{escape(study.setting)} {escape(facts)}</small></p></article>"
+            f"<p><small>{text['setting']} {escape(facts)}</small></p></article>"
         )
     holds = [section.verdict.holds for section in sections]
     tally = ", ".join(f"{holds.count(word)} {word}" for word in BADGES if word in holds)
@@ -171,7 +172,7 @@ def results_as_markdown(folder: Path) -> str:
     """Return the table of the panels and that of the claims."""
     sections = sections_of(folder)
     claims = [
-        [s.study.title, s.verdict.measured, s.verdict.holds]
+        [s.study.text["title"], s.verdict.measured, s.verdict.holds]
         for s in sections
         if s.study.name not in PANELS or s.study.name == "levels"
     ]

@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from subprocess import DEVNULL, CalledProcessError, check_output
@@ -17,7 +16,6 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from quadlin.core.version import __version__
-from quadlin.paper.methods import SolverError
 from quadlin.paper.studies import studies
 from quadlin.paper.studies.panels import SettingError, Settings, customised
 from quadlin.paper.study import SIZES, Row, Study, Task
@@ -36,15 +34,6 @@ class TaskFailedError(RuntimeError):
     """Some tasks ended with an error; all others are kept."""
 
 
-@dataclass
-class Outcome:
-    """How a run ended."""
-
-    folder: Path
-    complete: list[str] = field(default_factory=list)  # studies whose tasks are all done
-    left: dict[str, str] = field(default_factory=dict)  # the other studies, with reasons
-
-
 def reproduce(
     size: str = "quick",
     only: Sequence[str] | str | None = None,
@@ -56,7 +45,7 @@ def reproduce(
     report: Callable[[Path], Path] | None = None,
     progress: bool = True,
     say: Callable[[str], None] = print,
-) -> Outcome:
+) -> list[str]:
     """Run the studies, or continue them: every finished task is a line of `results.jsonl`.
 
     Parameters
@@ -83,15 +72,14 @@ def reproduce(
 
     Returns
     -------
-    Outcome
-        Which studies are complete, and the reason why others are not.
+    list of str
+        Names of the studies, all of whose tasks are done.
 
     Examples
     --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     outcome = reproduce("tiny", "a", folder, progress=False, say=lambda line: None)
-    >>> outcome.complete
+    ...     reproduce("tiny", "a", folder, progress=False, say=lambda line: None)
     ['a']
     """
     check(size, device, jobs)
@@ -136,21 +124,16 @@ def reproduce(
             "continues from there."
         )
         raise
-    left = {name: f"not run here: {e}" for name, e in failed.items() if isinstance(e, ImportError)}
-    left |= {name: f"a task failed: {e!r}" for name, e in failed.items() if name not in left}
-    outcome = Outcome(path.parent, [s.name for s in chosen if s.name not in left], left)
-    for name, reason in left.items():
-        say(f"{name}: {reason}")
     if report is not None and any(lines_of(path.parent)):
         say(f"The report is {str(report(path.parent))!r}.")
-    errors = [e for e in failed.values() if not isinstance(e, ImportError)]
-    if errors:
-        text = str(errors[0]) if isinstance(errors[0], SolverError) else (
-            f"{len(errors)} studies failed, the first with: {errors[0]!r}. All finished tasks are "
-            f"kept in {str(path)!r}; the same command tries the failed ones again."
-        )  # fmt: skip
-        raise TaskFailedError(text) from errors[0]
-    return outcome
+    if failed:
+        name, error = next(iter(failed.items()))
+        raise TaskFailedError(
+            f"{len(failed)} of {len(chosen)} studies failed; {name} with {type(error).__name__}: "
+            f"{error}. All finished tasks are kept in {str(path)!r}; the same command tries the "
+            "failed ones again."
+        ) from error
+    return [study.name for study in chosen]
 
 
 def _run(study: Study | str, task: Task, device: str, threads: int | None) -> Row:

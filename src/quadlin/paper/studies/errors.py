@@ -20,10 +20,8 @@ from quadlin.paper.study import (
     powers,
     study,
 )
-from quadlin.stream.memory import strict_bytes
 
 NEAR = 1.5  # times the statistical error, beyond what random rows cost everyone
-SLACK = 0.15
 METHODS_WITH_NOISE = (*FITS, "stream")
 RISK_TEST_ROWS = 5000
 
@@ -36,7 +34,7 @@ def run_noise(task: Task, device: str) -> list[Row]:
     n, d, k, method = (task[name] for name in ("n", "d", "k", "method"))
     data = sample(task["law"], n, d, k, task["seed"], noise=1.0, n_test=RISK_TEST_ROWS)
     stream = method == "stream"
-    model = streamed(data.X, data.y, k) if stream else steps(method, data.X, data.y, k)[-1]
+    model = streamed(data.X, data.y, k) if stream else steps(method, data, k)[-1]
     dof = degrees_of_freedom(d, k)
     return [{"risk": data.risk(model), "level": dof / n, "fair": n / (n - dof - 1)}]
 
@@ -60,7 +58,7 @@ def judge_noise(frame: Frame) -> Verdict:
     floors = ratio.groupby([most["method"], most["law"]]).mean()
     falls = {m: power(rows["n"], rows["risk"]) for m, rows in frame.groupby("method")}
     checks = [ratio <= NEAR for ratio in floors]
-    checks += [growth.at_most(-1.0, SLACK) for growth in falls.values()]
+    checks += [growth.at_most(-1.0) for growth in falls.values()]
     measured = (
         f"With noise 1 and n = {int(frame['n'].max()):,} the excess risk over σ²·dof/n is "
         + listed(
@@ -81,9 +79,7 @@ def run_nearly_low_rank(task: Task, device: str) -> list[Row]:
     tail = data.truth.tail
     assert tail is not None
     level = 2 * float(np.sum(tail**2)) * (1 + degrees_of_freedom(d, k) / n)
-    return [
-        {"method": m, "ratio": data.risk(steps(m, data.X, data.y, k)[-1]) / level} for m in FITS
-    ]
+    return [{"method": m, "ratio": data.risk(steps(m, data, k)[-1]) / level} for m in FITS]
 
 
 def draw_nearly_low_rank(frame: Frame) -> dict[str, Any]:
@@ -105,7 +101,6 @@ def judge_nearly_low_rank(frame: Frame) -> Verdict:
 
 
 FLOAT = 8  # bytes
-OBJECTS = 1 << 17  # bytes of Python's own objects, whatever d and k
 CALL = 256  # rows given to the stream at a time
 DRAWN = 4  # rows for each of the (k + 1)d parameters; they come again
 # Rows per parameter for each of `batches`: two of them reach from the first row beyond the first
@@ -148,16 +143,10 @@ def draw_memory(frame: Frame) -> dict[str, Any]:
 
 
 def judge_memory(frame: Frame) -> Verdict:
-    """Compare the growth with kd, and the peak with a bound in which no rows occur."""
+    """Compare the growth with kd."""
     base = frame[frame["batches"] == frame["batches"].min()]
     fits = powers({"d": base["d"], "k": base["k"]}, base["bytes_strict"])
     widest = base.loc[base["d"].idxmax()]
-    limits = [
-        strict_bytes(int(d), int(k)) + FLOAT * CALL * d + OBJECTS
-        for d, k in zip(frame["d"], frame["k"], strict=True)
-    ]
-    bounded = bool((frame["bytes_strict"] <= limits).all())
-    checks = [bounded, *(growth.at_most(1.0, SLACK) for growth in fits.values())]
     measured = (
         f"A stream that keeps no row grows as d^({fits['d']}) k^({fits['k']}) in memory; at "
         f"d = {int(widest['d'])}, k = {int(widest['k'])} it holds "
@@ -165,7 +154,7 @@ def judge_memory(frame: Frame) -> Verdict:
         f"{widest['bytes_strict'] / widest['square']:.2g} of a d×d matrix, its work on the {CALL} "
         "rows of one call included."
     )
-    return Verdict.of(checks, measured)
+    return Verdict.of([growth.at_most(1.0) for growth in fits.values()], measured)
 
 
 STUDIES = (
