@@ -172,11 +172,6 @@ def npy(X, y, where):
     return where / "X.npy", where / "y.npy"
 
 
-def npz(X, y, where):
-    np.savez(where / "X.npz", X=X, y=y)
-    return where / "X.npz", None
-
-
 def mapped(X, y, where):
     raw = np.memmap(where / "raw", X.dtype, "w+", shape=X.shape)
     raw[:] = X
@@ -219,7 +214,6 @@ ARRAYS = {
     "CSR": lambda X, y, where: (sparse.csr_array(X), y),
     "CSC": lambda X, y, where: (sparse.csc_array(X), y),
     "npy": npy,
-    "npz": npz,
     "memmap": mapped,
     "zarr": zarred,
     "svmlight": svmlight,

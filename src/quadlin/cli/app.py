@@ -20,7 +20,7 @@ from quadlin.core.messages import printable
 
 HELP = """Second order linear models, y = b + x'w + x'Mx with M low-rank.
 
-DATA is a CSV, TSV, Parquet, Arrow, .npy, .npz, svmlight or libffm file, a
+DATA is a CSV, TSV, Parquet, Arrow, .npy, svmlight or libffm file, a
 folder or a quoted pattern of such files, or - for the standard input (with
 --format). Tables may be larger than memory.
 

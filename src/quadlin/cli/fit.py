@@ -96,7 +96,7 @@ def fit(
         Predict probabilities of classes. Automatic for a target of text, or of True and False.
     """
     check_model_output(output, data)
-    labels = {None: "auto", True: "learn", False: None}[classify]
+    labels = None if classify is False else "learn"
     source, unasked = open_rows(data, read, answer, labels=labels), classify is None
     if classify is None:
         classify = _is_classified(source, answer)

@@ -91,7 +91,7 @@ class RowOptions:
     missing: Literal["error", "drop", "mean"] | None = None
     """Missing values: error stops; drop skips rows; mean fills them, and skips rows without y."""
     format: str | None = None
-    """csv, tsv, parquet, arrow, npy, npz, svmlight or libffm. Default: from the file name."""
+    """csv, tsv, parquet, arrow, npy, svmlight or libffm. Default: from the file name."""
     delimiter: str | None = None
     """The column separator of CSV files, such as ";" or tab. Default: as in the header."""
     decimal: str | None = None
@@ -208,7 +208,7 @@ def as_flags(text: str) -> str:
         except (SyntaxError, ValueError):
             return flag(name, value)
 
-    return WRITTEN.sub(written, text.replace('labels="learn"', "classify=True"))
+    return WRITTEN.sub(written, text)
 
 
 def print_answer(content: dict[str, Any], lines: Sequence[str], answer: OutputOptions) -> None:

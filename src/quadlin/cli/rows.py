@@ -47,7 +47,7 @@ def open_rows(
 ) -> Source:
     """Open rows as the options say; `more` are other parameters of `open_source`."""
     _check_row_options(data, read)
-    options: dict[str, Any] = {"format": read.format, "labels": "auto", **read.csv}
+    options: dict[str, Any] = {"format": read.format, "labels": "learn", **read.csv}
     if isinstance(read, LabelledRowOptions):
         options |= {"target": read.target, "weight": read.weight or None}
     if isinstance(read, TableOptions):

@@ -10,7 +10,7 @@ import joblib
 import narwhals as nw
 import numpy as np
 from array_api_compat import is_array_api_obj
-from scipy.sparse import csr_array, issparse, load_npz
+from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import refuse_broken_sparse, to_numpy
 from quadlin.core.chunks import Chunk, even_cuts
@@ -34,19 +34,11 @@ class Mapped:
         return np.load(self.path, mmap_mode="r", allow_pickle=False)[part]
 
 
-def load_numpy(path: str, format: str) -> tuple[Any, Any, Any]:
-    """Return X, and y and weight if an archive has them; pickles are refused."""
-    advice = "Write numbers by numpy.save, or arrays called X, y and weight by numpy.savez."
-    with explained(f"File {path}", advice):
-        if format == "npy":
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-            return Mapped(path, array.shape, array.dtype), None, None
-        with np.load(path, allow_pickle=False) as archive:
-            names = archive.files
-            if "X" in names:
-                X, y, weight = (archive[n] if n in names else None for n in ("X", "y", "weight"))
-                return X, y, weight
-        return load_npz(path), None, None
+def map_numpy(path: Any) -> Mapped:
+    """Map an array in a file; pickles are refused."""
+    with explained(f"File {path}", "Write numbers by numpy.save."):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        return Mapped(str(path), array.shape, array.dtype)
 
 
 def open_numpy(files: FileSet, options: Any) -> tuple[Feed, Reader]:
@@ -54,19 +46,14 @@ def open_numpy(files: FileSet, options: Any) -> tuple[Feed, Reader]:
     if len(files.files) > 1:
         raise SourceError(f"{files.title}: give one NumPy file at a time.")
     file = files.files[0]
-    X, *inside = load_numpy(file.path, files.format)
-    given = [
-        load_numpy(str(v), "npy")[0] if isinstance(v, str | PathLike) else v
+    y, weight = (
+        map_numpy(v) if isinstance(v, str | PathLike) else v
         for v in (options.target, options.weight)
-    ]
-    y, weight = (b if a is None else a for a, b in zip(given, inside, strict=True))
-    return open_array(X, y, weight, options.missing, files.title, file)
+    )
+    return open_array(map_numpy(file.path), y, weight, options.missing, files.title, file)
 
 
-FORMATS |= {
-    "npy": Format((".npy",), open_numpy, "NumPy"),
-    "npz": Format((".npz",), open_numpy, "NumPy archive"),
-}
+FORMATS["npy"] = Format((".npy",), open_numpy, "NumPy")
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*|[-+]?(nan|inf(
 
 
 class Counts(dict[str, int]):
-    """Number of rows with an unknown level, by column, and of other rows that stand out in a pass.
+    """Number of rows with an unknown level, by column, in a pass.
 
     `missing` counts rows without a value, and `dropped` those that were left out.
     """
@@ -52,38 +52,28 @@ class Counts(dict[str, int]):
     def __init__(self) -> None:
         super().__init__()
         self.missing: dict[str, int] = {}
-        self.known: set[str] = set()  # columns in which some level was known
         self.dropped = 0
 
     def __bool__(self) -> bool:
         return len(self) > 0 or len(self.missing) > 0
-
-    @property
-    def all_new(self) -> list[str]:
-        """Return the columns of several unknown levels, none of whose rows has a known one."""
-        return sorted(name for name, count in self.items() if count > 1 and name not in self.known)
 
     def count(self, name: str, codes: np.ndarray) -> None:
         """Add the rows of a column."""
         for counts, mark in ((self, UNSEEN), (self.missing, ABSENT)):
             if more := int(np.sum(codes == mark)):
                 counts[name] = counts.get(name, 0) + more
-        if np.any(codes >= 0):
-            self.known.add(name)
 
     def add(self, other: "Counts") -> None:
         """Add the counts of other rows."""
         for counts, more in ((self, other), (self.missing, other.missing)):
             for name, count in more.items():
                 counts[name] = counts.get(name, 0) + count
-        self.known |= other.known
         self.dropped += other.dropped
 
     def clear(self) -> None:
         """Reset all counts to zero, before a new pass."""
         super().clear()
         self.missing.clear()
-        self.known.clear()
         self.dropped = 0
 
 
@@ -189,7 +179,8 @@ def _codes(labels: list[str], levels: Levels) -> np.ndarray:
 
 
 Where = Callable[[Any, str], str]  # a column and one of its labels → the first row that has it
-MANY, FEW = 20, 0.1  # fewest labels, and largest share that are no numbers, of a column of numbers
+FEWEST_LEVELS = 20  # all of them different, of a column that identifies its rows
+FEW_WORDS = 0.1  # of the levels of a column of numbers, at most
 
 
 @dataclass
@@ -239,47 +230,40 @@ class SeenLevels:
                 pairs = sorted((label, label) for _, label in self.keyed)
         return {label: i for i, label in enumerate(dict.fromkeys(label for _, label in pairs))}
 
+    @property
+    def labels(self) -> list[str]:
+        """Return the levels that are not a missing value."""
+        labels = [label for _, label in self.keyed]
+        return [label for label in labels if label != MISSING_LEVEL or not self.may_be_missing]
+
     def check(self, where: Where, decimal: str | None = None, ids: bool = False) -> None:
         """Raise an error if the values are numbers as text, or all different; warn if most are.
 
         `decimal` is the decimal point of CSV, whose options can read a cell differently. `ids` may
         be different.
         """
-        labels = [label for _, label in self.keyed]
-        labels = [label for label in labels if label != MISSING_LEVEL or not self.may_be_missing]
-        name = str(self.name)
-        problem = self._number_problem(labels, where, decimal) if self.is_plain else None
-        once = not ids and MANY <= len(labels) == self.present
+        name, count = str(self.name), len(self.labels)
+        problem = self.number_problem(where, decimal) if self.is_plain else None
+        once = not ids and FEWEST_LEVELS <= count == self.present
         advice = (
-            f"Column {name!r} has {len(labels)} levels in {self.rows} rows and looks like an "
+            f"Column {name!r} has {count} levels in {self.rows} rows and looks like an "
             f"identifier: the model learns {'nothing' if once else 'little'} from levels that "
             "occur so rarely. Drop the column, or merge its levels."
         )
         if problem or once:
             declare = f" If it is a category, give categorical_features={[name]!r}."
             raise SourceError((problem or advice) + declare, name)
-        if not ids and 2 * len(labels) > self.rows:
+        if not ids and 2 * count > self.rows:
             warn(advice, IdentifierWarning)
 
-    def check_declared(self) -> None:
-        """Warn of a column that is declared as a category but holds quantities."""
-        if not (common_kind(self.kinds) or "").startswith("float"):
-            return
-        fractions = [label for value, label in self.keyed if label != MISSING_LEVEL and value % 1]
-        if len(fractions) > MANY:
-            warn(
-                f"Column {str(self.name)!r} is declared as a category, but it has "
-                f"{len(fractions)} different fractions, such as {fractions[0]}. If it holds "
-                "quantities, leave it out of `categorical_features`."
-            )
-
-    def _number_problem(self, labels: list[str], where: Where, decimal: str | None) -> str | None:
-        """Return what is wrong with labels that are numbers but for commas or a few words."""
-        name, words = str(self.name), sorted(v for v in labels if not NUMBER.fullmatch(v))
+    def number_problem(self, where: Where, decimal: str | None) -> str | None:
+        """Return what is wrong with levels that are numbers but for commas or a few words."""
+        name, labels = str(self.name), self.labels
+        words = sorted(label for label in labels if not NUMBER.fullmatch(label))
         if words and all(NUMBER.fullmatch(word.replace(",", ".", 1)) for word in words):
             remedy = 'Give decimal="," if it is the decimal point' if decimal else "Convert it"
             return f"Column {name!r} holds numbers with commas, such as {words[0]!r}. {remedy}."
-        if len(labels) < MANY or len(words) > FEW * len(labels):
+        if len(words) > FEW_WORDS * len(labels):
             return None
         if words:
             remedy = f", give na={words[:5]!r} if they are missing" if decimal else ""
@@ -384,8 +368,6 @@ class TableEncoder:
             levels.add(values_of(given[name]))
             if name not in declared:
                 levels.check(where, ids=ids)
-            else:
-                levels.check_declared()
         if not seen:
             return None
         numbers = (values.dtype for name, values in given.items() if name not in seen)

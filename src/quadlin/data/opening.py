@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from typing import Any, NoReturn
 
@@ -22,7 +23,7 @@ from quadlin.data.columns import is_text, is_whole, number_dtype, values_of
 from quadlin.data.csv_text import Dialect
 from quadlin.data.dask_rows import is_dask_frame, open_dask_array, open_dask_frame
 from quadlin.data.encoder import (
-    MISSING_LEVEL,
+    FEWEST_LEVELS,
     NUMBER,
     Counts,
     SeenLevels,
@@ -36,7 +37,7 @@ from quadlin.data.reader import POLICIES, Means, Reader
 from quadlin.data.source import Feed, Source, default_rows
 from quadlin.data.tables import CSV, open_dataset, open_query
 
-MANY_LABELS, MOST_UNASKED = 1000, 50  # most labels of a target, if asked for and if not
+MANY_LABELS = 1000  # of a target: a model for each
 TABLE_ONLY = ("columns", "encoder", "levels", "keep", "categorical_features", "exclude")
 
 
@@ -335,20 +336,19 @@ def learned(feed: Feed, reader: Reader, options: Options) -> tuple[Reader, int |
     if not feed.again:
         _refuse_reading_twice(feed.title, reader, needs_labels, needs_levels)
     text = [name for name in reader.columns if name in reader.text and needs_levels]
+    decimal = options.dialect.decimal or "." if feed.is_csv else None
     labels = SeenLevels(reader.target, True) if needs_labels else None
     means = Means(len(reader.numbers)) if needs_means else None
     seen = _seen(feed, reader, text, labels, means)
     if labels is not None:
-        asked = options.labels == "learn"
-        reader = replace(reader, labels=_learned_labels(labels, asked, feed))
+        reader = replace(reader, labels=_learned_labels(labels, feed, decimal))
     if means is not None:
         reader = replace(reader, fill=means.fill(reader.numbers, feed.title))
     if not needs_levels:
         return reader, None
-    decimal = options.dialect.decimal or "." if feed.is_csv else None
     try:
         for name in sorted(seen.keys() - set(options.categorical_features), key=str):
-            seen[name].check(lambda name, label: _first_row(feed, name, label), decimal)
+            seen[name].check(partial(_first_row, feed), decimal)
         reader = replace(reader, encoder=TableEncoder.of(reader.columns, seen, reader.dtype))
     except SourceError as error:
         raise SourceError(f"{feed.title}: {error}", error.column) from None
@@ -405,23 +405,14 @@ def _see(levels: SeenLevels, column: nw.Series[Any]) -> None:
         levels.add(values_of(column))
 
 
-def _learned_labels(seen: SeenLevels, asked: bool, feed: Feed) -> tuple[str, ...]:
-    """Return the sorted labels of a text target, or raise an error that says why they are none.
-
-    Unless the user `asked` for classes, there must be few, and not numbers with a stray word.
-    """
-    labels = sorted(label for _, label in seen.keyed if label != MISSING_LEVEL)
-    words = [label for label in labels if not NUMBER.fullmatch(label.replace(",", ".", 1))]
-    most = MANY_LABELS if asked else min(MOST_UNASKED, max(seen.rows, 20) // 2)
-    if len(labels) <= most and (asked or not words or 2 * len(words) >= len(labels)):
+def _learned_labels(seen: SeenLevels, feed: Feed, decimal: str | None) -> tuple[str, ...]:
+    """Return the sorted labels of a text target, or raise an error that says why they are none."""
+    labels, most = sorted(seen.labels), max(FEWEST_LEVELS, min(MANY_LABELS, seen.rows // 2))
+    problem = seen.number_problem(partial(_first_row, feed), decimal)
+    if problem is None and len(labels) <= most:
         return tuple(labels)
-    first = (words or labels)[0]
-    classes = ' If each value is a class, give labels="learn".' * (len(labels) <= MANY_LABELS)
-    raise SourceError(
-        f"{feed.title}: the target {str(seen.name)!r} is text with {len(labels):,} different "
-        f"values, such as {first!r} in {_first_row(feed, seen.name, first)}. If it holds numbers, "
-        f'correct or empty such cells, or give decimal="," for decimal commas.{classes}'
-    )
+    many = f"The target {str(seen.name)!r} is text with {len(labels):,} different values."
+    raise SourceError(f"{feed.title}: {problem or many} If they are classes, give labels=[...].")
 
 
 def _first_row(feed: Feed, name: Any, label: str) -> str:
@@ -478,7 +469,7 @@ def open_source(
     anything : array, frame, path, iterator, function or file object
         NumPy arrays, memory maps and CSR; zarr, h5py and other arrays with a shape, a dtype and
         slices of rows; pandas, polars and Arrow frames; a polars LazyFrame; paths of Parquet, CSV,
-        TSV, Arrow, .npy, .npz, svmlight and libffm files, folders of them, patterns and lists;
+        TSV, Arrow, .npy, svmlight and libffm files, folders of them, patterns and lists;
         a pyarrow.dataset; iterators of (X, y), (X, y, weight) or tables, such as
         ``pyarrow.csv.open_csv(sys.stdin.buffer)``, or functions that return such
         iterators; Dask arrays and frames.
@@ -501,7 +492,7 @@ def open_source(
     chunk_rows : int or None
         Rows per chunk. If None, as many as fit in the cache.
     format : str or None
-        "parquet", "csv", "tsv", "arrow", "npy", "npz", "svmlight" or "libffm". If None, the suffix
+        "parquet", "csv", "tsv", "arrow", "npy", "svmlight" or "libffm". If None, the suffix
         decides.
     encoder : TableEncoder or None
         The encoder of the text columns, such as a model's `encoder_`. Unknown levels are counted.
@@ -529,12 +520,11 @@ def open_source(
     keep : sequence of names
         Columns, such as identifiers, that each chunk passes on as the frame `kept_columns`. They
         are features only if `columns` names them. In CSV files they are text.
-    labels : "learn", "auto", sequence of str or None
+    labels : "learn", sequence of str or None
         For classifiers whose target is a text column, the labels; the target of a row is then the
         position of its label. "learn" finds the labels by a scan and sorts them; a numeric target
-        stays as it is. "auto" does the same, but raises an error for text that is unlikely to be
-        labels: numbers with a stray word among them, more than 50 different values, or a
-        different value in every second row.
+        stays as it is, and text that is unlikely to be labels raises an error: numbers with a
+        stray word among them, or a different value in every second row.
 
     Returns
     -------
@@ -591,7 +581,7 @@ def open_source(
         zero_based,
         Dialect.of(delimiter, decimal, encoding, header, na),
         _names(keep),
-        labels if labels in (None, "learn", "auto") else tuple(map(str, labels)),
+        labels if labels in (None, "learn") else tuple(map(str, labels)),
     )
     feed, reader = open_rows(anything, options)
     reader = replace(reader, fill=options.fill)

@@ -411,9 +411,6 @@ def warn_unseen(unseen: Counts, learns: bool = False) -> None:
     if len(unseen):
         counts = _counted(unseen)
         sentences.append(f"Levels that fit did not see are treated as an average level; {counts}.")
-    if unseen.all_new:
-        name = unseen.all_new[0]
-        sentences.append(f"No value of {name!r} occurred in fit: are they written differently?")
     advice = (
         " To learn them from a stream, name all levels when it begins: partial_fit("
         "open_source(frame, target=..., levels={column: [...]})), and open later rows with "
