@@ -97,7 +97,6 @@ class Learning(CallbackSupportMixin):
     # Of estimators that have no such parameter.
     max_memory: int | str = "auto"
     solver: str = "auto"
-    fit_linear, psd = True, False  # options of measurements, not of tables
 
     @watched
     @unflagged

@@ -186,9 +186,7 @@ def options_of(estimator: Any, d: int) -> Options:
     rank, alpha = estimator.rank, estimator.alpha
     return Options(
         rank=min(PROVISIONAL_RANK if is_auto(rank) else int(rank), d),
-        fit_linear=bool(estimator.fit_linear),
         fit_intercept=bool(estimator.fit_intercept),
-        psd=bool(estimator.psd),
         max_iter=int(estimator.max_iter),
         tol=float(estimator.tol),
         solver=estimator.solver,
@@ -201,9 +199,8 @@ def units_maker_of(
     estimator: Any, names: Sequence[str], dtype: Any, fields: Sequence[np.ndarray]
 ) -> UnitsMaker:
     """Return how features and targets are standardised."""
-    intercept, linear = bool(estimator.fit_intercept), bool(estimator.fit_linear)
-    loss = LOSSES[estimator.loss].solved
-    return UnitsMaker(estimator.squares, intercept, dtype, names, fields, linear, loss)
+    intercept, loss = bool(estimator.fit_intercept), LOSSES[estimator.loss].solved
+    return UnitsMaker(estimator.squares, intercept, dtype, names, fields, loss=loss)
 
 
 def _fields_of(

@@ -22,8 +22,9 @@ from quadlin.estimators.fitted import Fitted, FittedClasses
 from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
 from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.estimators.signals.phase import PhaseRetriever, search_effort
+from quadlin.estimators.signals.phase import PhaseRetriever
 from quadlin.estimators.signals.sensing import MatrixSensing
+from quadlin.estimators.signals.vectors import search_effort
 from quadlin.exceptions import OptionWarning
 from quadlin.explain.pair_report import PairReport
 from quadlin.files.codec import Reader, flatten, packed, unpacked

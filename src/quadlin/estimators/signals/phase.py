@@ -1,52 +1,39 @@
 """Phase retrieval: a real or complex signal from the squares of its measurements."""
 
 from copy import copy
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
-from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from quadlin.core.arrays import unflagged
-from quadlin.estimators.checks import check_parameters, float_types, validated
+from quadlin.core.messages import warn
+from quadlin.estimators.checks import validated
 from quadlin.estimators.learning import no_model_yet, raise_or_warn
-from quadlin.estimators.signals.intensities import (
-    checked_intensities,
-    is_enough,
-    refuse_other_operators,
-    warn_of_columns,
+from quadlin.estimators.signals.vectors import (
+    MeasurementEstimator,
+    adopt_columns,
+    checked_measurements,
+    checked_vectors,
+    counted,
+    forget_names,
+    refuse_other_vectors,
+    refuse_unsquarable,
+    search_effort,
+    share_of,
     warn_of_rest,
+    weights_of,
 )
-from quadlin.estimators.signals.sensing_rows import weights_of
-from quadlin.estimators.signals.vectors import measurement_rows, refuse_unsquarable
 from quadlin.estimators.tasks import seed_of
-from quadlin.solve.lowrank.types import Record, Status
-from quadlin.solve.signals.phase import retrieve, squared
-from quadlin.solve.signals.search import Effort
-from quadlin.solve.signals.second_look import second_look
+from quadlin.solve.lowrank.types import Status
+from quadlin.solve.signals.phase import Retrieval, retrieve, squared
+from quadlin.solve.signals.results import Rest
+from quadlin.solve.signals.second_look import OtherContent, other_intensities, rest_of_signal
 
-
-class MeasurementEstimator(RegressorMixin, BaseEstimator):
-    """What estimators that recover something from measurements share."""
-
-    status_: Status
-    history_: tuple[Record, ...]
-    n_features_in_: int
-    losses: ClassVar[tuple[str, ...]] = ("squared", "huber")
-
-    @property
-    def n_iter_(self) -> int:
-        """Return the number of steps."""
-        check_is_fitted(self)
-        return max(1, self.history_[-1].step)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.regressor_tags.poor_score = True  # y of scikit-learn's checks is no measurement
-        return tags
+MOST_NEGATIVE = 0.1  # of the sum of squares of y: below this, noise need not explain it
+POSITIVE = 3.0  # standard errors: the mean of intensities is above 0, whatever the noise
 
 
 class PhaseRetriever(MeasurementEstimator):
@@ -165,21 +152,22 @@ class PhaseRetriever(MeasurementEstimator):
         draft = copy(self)  # scikit-learn notes the columns there, so that Ctrl-C changes nothing
         with no_model_yet():
             A = draft._checked(A, reset=True)
-            refuse_unsquarable(A, "A")
-            y = checked_intensities(y, A.shape[0])
+            y = checked_measurements(self, A, y)
+            refuse_negative(y)
             weight = weights_of(sample_weight, y)
             real = bool(self.real) or not np.issubdtype(A.dtype, np.complexfloating)
             result = retrieve(A, y, weight, real, effort, seed_of(self))
         adopt_columns(self, draft)
         self.signal_, self.status_, self.history_ = result.signal, result.status, result.history
-        warn_of_columns(result, A.shape[1])
-        rows = int(np.count_nonzero(weight))
-        interrupted = self.status_ is Status.interrupted
-        if not interrupted and not is_enough(result.n_distinct, rows, A.shape[1], real):
-            self.status_ = Status.undetermined
-        raise_or_warn(self, self.status_, Status.undetermined)  # `is_enough` warned
-        if self.status_ in (Status.converged, Status.ambiguous):
-            warn_of_rest(second_look(A, y, weight, real, effort, result), effort.robust)
+        if self.status_ is not Status.interrupted:
+            d = A.shape[1]
+            if not is_determined(result, int(np.count_nonzero(weight)), d, real):
+                self.status_ = Status.undetermined
+        raise_or_warn(self, self.status_, Status.undetermined)  # `is_determined` warned
+        if self.status_ is not Status.undetermined and result.fitted is not None:
+            told = (A, y, weight, real, effort, result)
+            rest = rest_of_signal(*told[1:])
+            warn_of_intensities(rest, other_intensities(*told), effort.robust)
         return self
 
     @unflagged
@@ -215,11 +203,10 @@ class PhaseRetriever(MeasurementEstimator):
                     f"{self.n_features_in_} features as input."
                 )
             return A
-        refuse_other_operators(A)
+        refuse_other_vectors(A)
         rows: Any = A if issparse(A) else np.asarray(A)
         if not np.issubdtype(rows.dtype, np.complexfloating):
-            checks = {"accept_sparse": "csr", "dtype": float_types(A), "reset": reset}
-            return measurement_rows(self, A, **checks)
+            return checked_vectors(self, A, reset)
         # scikit-learn's check of entries refuses complex ones, so their two parts are checked.
         if rows.ndim != 2:
             raise ValueError(
@@ -230,29 +217,57 @@ class PhaseRetriever(MeasurementEstimator):
         entries = rows.data[None, :] if issparse(A) else rows
         for part in (entries.real, entries.imag):
             check_array(part, ensure_min_features=0, estimator=self, input_name="A")
+        refuse_unsquarable(rows, "A")
         return rows
 
 
-def search_effort(estimator: Any) -> Effort:
-    """Return the options of a search from several starts, or say which makes no sense."""
-    check_parameters(estimator, ["n_starts", "max_iter", "tol"])
-    if estimator.loss not in estimator.losses:
-        names = ", ".join(map(repr, estimator.losses))
-        raise ValueError(f"loss={estimator.loss!r} is not one of {names}.")
-    n_starts, max_iter = int(estimator.n_starts), int(estimator.max_iter)
-    return Effort(n_starts, max_iter, float(estimator.tol), estimator.loss)
+def refuse_negative(y: np.ndarray) -> None:
+    """Refuse intensities that are negative on average, or by more than noise."""
+    negative = y < 0
+    mean, error = float(np.mean(y)), float(np.std(y)) / np.sqrt(len(y))
+    if np.sum(y[negative] ** 2) > MOST_NEGATIVE * np.sum(y**2) and not mean > POSITIVE * error:
+        raise ValueError(
+            f"{np.count_nonzero(negative)} of the {len(y)} intensities in y are negative, and "
+            f"their mean, {mean:.4g} with a standard error of {error:.2g}, is not above 0. "
+            "Intensities are squares, |A @ z|²: square amplitudes first, and do not subtract the "
+            "mean."
+        )
 
 
-def adopt_columns(estimator: Any, draft: Any) -> None:
-    """Take over the number and the names of the columns that were noted on a draft."""
-    estimator.n_features_in_ = draft.n_features_in_
-    if hasattr(draft, "feature_names_in_"):
-        estimator.feature_names_in_ = draft.feature_names_in_
+def is_determined(result: Retrieval, rows: int, d: int, real: bool) -> bool:
+    """Tell whether the measurements can determine a signal; warn of what they leave open."""
+    if result.rank < d:
+        warn(
+            f"The {d} columns of A are linearly dependent: they span {result.rank} "
+            f"{'dimension' if result.rank == 1 else 'dimensions'}. Of all signals with the same "
+            "intensities, this is the smallest: entries that no measurement sees are 0."
+        )
+    n, needed = result.n_distinct, 2 * d - 1 if real else 2 * d
+    if n < needed:
+        warn(
+            f"{counted(n, rows)} {'does' if n == 1 else 'do'} not determine a "
+            f"{'real' if real else 'complex'} signal of {d} {'entry' if d == 1 else 'entries'}: "
+            f"at least {needed} are needed, and about {4 * d} for the search to succeed. Add "
+            "measurements by other vectors."
+        )
+    return n >= needed
+
+
+def warn_of_intensities(rest: Rest, other: OtherContent | None, robust: bool) -> None:
+    """Warn where y is explained badly, by what explains it well if that is clear."""
+    if other is None:
+        warn_of_rest(rest, "signal", "or a y that does not hold intensities |A @ z|²", robust)
+        return
+    left, less = share_of(rest.left), share_of(other.left)
+    if other.background is None:
+        warn(
+            "y seems to hold amplitudes |A @ z|, not intensities |A @ z|²: the signal leaves "
+            f"{left} of the variance of y unexplained, and one that was fitted to the squares of "
+            f"y leaves {less}. Square y first."
+        )
     else:
-        forget_names(estimator)
-
-
-def forget_names(estimator: Any) -> None:
-    """Forget the names of columns of an earlier fit: these rows have none."""
-    if hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
+        warn(
+            f"y seems to contain a background of about {other.background:.3g}, the same for each "
+            f"measurement: without it, a signal leaves {less} of the variance of y unexplained "
+            f"instead of {left}. Subtract the background from y first."
+        )

@@ -1,43 +1,40 @@
 """Rank-one matrix sensing: a matrix of low rank from measurements aᵀMa or aᵀMb."""
 
 from copy import copy
-from dataclasses import replace
-from typing import Any, Self
+from numbers import Integral
+from typing import Any, NamedTuple, Self
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import unflagged
-from quadlin.estimators.checks import check_targets, float_types
+from quadlin.core.messages import warn
+from quadlin.estimators.checks import is_auto
 from quadlin.estimators.learning import no_model_yet, raise_or_warn
-from quadlin.estimators.signals.background import Explanation, warn_of_background
-from quadlin.estimators.signals.intensities import (
-    checked_targets,
-    refuse_other_lengths,
-)
-from quadlin.estimators.signals.phase import (
+from quadlin.estimators.signals.vectors import (
     MeasurementEstimator,
     adopt_columns,
+    checked_measurements,
+    checked_vectors,
+    counted,
     forget_names,
     search_effort,
-)
-from quadlin.estimators.signals.sensing_rows import Recovery, rank_of_pairs, weights_of
-from quadlin.estimators.signals.symmetric_sensing import fitted_symmetric, warn_of_diagonal
-from quadlin.estimators.signals.vectors import (
-    as_pair,
-    measurement_rows,
-    pair_of_rows,
-    refuse_complex,
-    refuse_unsquarable,
+    share_of,
+    warn_of_rest,
+    weights_of,
 )
 from quadlin.estimators.tasks import seed_of
-from quadlin.solve.lowrank.types import Status
-from quadlin.solve.signals.bilinear import sense
+from quadlin.solve.lowrank.types import Status, finished
+from quadlin.solve.signals.bilinear import sense_pairs
 from quadlin.solve.signals.measurements import distinct_rows
+from quadlin.solve.signals.results import Rest, Sensed, pair_unknowns, symmetric_unknowns
 from quadlin.solve.signals.search import Effort
+from quadlin.solve.signals.second_look import background_of
+from quadlin.solve.signals.symmetric import constant_columns, sense_symmetric
 
+FEW = 2  # measurements per unknown: from fewer, a wrong matrix may fit as well as the right one
+NOTABLE = 0.01  # of the variance of y: more than that may be a matrix of higher rank
 WEAK = (Status.too_few_rows, Status.out_of_passes)
 
 
@@ -67,8 +64,8 @@ class MatrixSensing(MeasurementEstimator):
         linearly, not quadratically, and beyond 10 not at all.
     n_starts : int, default=10
         Maximum number of starts. The search ends as soon as M explains y exactly, or a second start
-        leads to the best M so far. For a symmetric matrix one is enough where M explains 99% of the
-        variance of y, or there are six measurements per unknown, or at most 25 columns.
+        leads to the best M so far. For a symmetric matrix one is enough if there are six
+        measurements per unknown.
     max_iter : int, default=100
         Maximum number of Gauss–Newton steps (per start).
     tol : float, default=1e-6
@@ -156,6 +153,7 @@ class MatrixSensing(MeasurementEstimator):
         self.tol = tol
         self.random_state = random_state
 
+    @unflagged
     def fit(self, A: Any, y: Any, sample_weight: Any = None) -> Self:
         """Recover the matrix.
 
@@ -172,69 +170,31 @@ class MatrixSensing(MeasurementEstimator):
         -------
         self
         """
-        rows, y, weight = self._recover(A, y, sample_weight)
-        if self.status_ is not Status.interrupted:
-            if not self.is_pair_:
-                warn_of_diagonal(rows[0], self.rank_)
-            self._judge(rows, y, weight)
+        effort, draft = search_effort(self), copy(self)  # Ctrl-C must not change the names
+        is_pair = holds_pair(A)
+        with no_model_yet():
+            rank = rank_of(self, is_pair)
+            if is_pair:
+                rows: tuple[Any, Any] = pair_of_rows(A)
+                draft.n_features_in_ = rows[0].shape[1] + rows[1].shape[1]
+                forget_names(draft)
+            else:
+                rows = checked_vectors(draft, A, reset=True), None
+            y = checked_measurements(self, rows[0], y)
+            weight = weights_of(sample_weight, y)
+            task = MatrixTask(*rows, y, weight, rank, bool(self.psd), effort, seed_of(self))
+            found = task.sensed(rank, bool(self.fit_intercept))
+        adopt_columns(self, draft)
+        self.left_, self.values_, self.right_ = found.U, found.s, found.V
+        self.intercept_, self.history_, self.is_pair_ = found.intercept, found.history, is_pair
+        self.status_ = found.status
+        ended = found.status is not Status.interrupted
+        if ended and not task.is_determined(found, bool(self.fit_intercept)):
+            self.status_ = Status.undetermined
         raise_or_warn(self, self.status_, Status.undetermined)
         return self
 
-    def _recover(
-        self, A: Any, y: Any, sample_weight: Any
-    ) -> tuple[tuple[Any, ...], np.ndarray, np.ndarray]:
-        """Recover the matrix from what the user gave, and return that in order."""
-        effort = search_effort(self)
-        A = as_pair(A)
-        refuse_complex(A)
-        check_targets(y)
-        if isinstance(A, tuple):
-            return self._recover_pairs(A, y, sample_weight, effort)
-        types = float_types(A)
-        if hasattr(A, "shape"):
-            refuse_other_lengths(y, A.shape[0], "A has")
-        draft = copy(self)  # scikit-learn notes the columns there, so that Ctrl-C changes nothing
-        with no_model_yet():
-            checks = {"accept_sparse": "csr", "dtype": types, "ensure_min_samples": 2}
-            A, y = measurement_rows(draft, A, y, y_numeric=True, **checks)
-            refuse_unsquarable(A, "A")
-            refuse_unsquarable(y, "y", least=0.0)
-            weight = weights_of(sample_weight, y)
-            given = None if sample_weight is None else weight
-            model, status = fitted_symmetric(self, A, y, given)
-            factor, values = np.asarray(model.components_).T, np.asarray(model.eigenvalues_)
-            intercept, history = float(model.intercept_), model.history_
-        adopt_columns(self, draft)
-        self.left_, self.values_, self.right_ = factor, values, factor
-        self.intercept_, self.history_, self.is_pair_ = intercept, history, False
-        self.status_ = Status.undetermined if status in WEAK else status
-        return (A,), np.asarray(y, dtype=np.float64), weight
-
-    def _judge(self, rows: tuple[Any, ...], y: np.ndarray, weight: np.ndarray) -> None:
-        """Say where rows do not determine M, or M does not explain y."""
-        n = distinct_rows(rows[0], weight, *rows[1:])
-        sizes = (len(self.left_), len(self.right_)) if self.is_pair_ else None
-        counts = (n, int(np.count_nonzero(weight)), self.rank_)
-        flags = (bool(self.psd), bool(self.fit_intercept))
-        recovery = Recovery(*counts, sizes, len(self.left_), *flags)
-        given = rows if self.is_pair_ else rows[0]
-        measured = self._measure(rows[0], rows[-1])  # rows without the names that a frame had
-        recovery = recovery.of(y, measured, weight, self.loss == "huber")
-
-        def again(**options: Any) -> Explanation:
-            other = clone(self).set_params(**options) if options else self
-            if options:
-                with catch_warnings():
-                    simplefilter("ignore")
-                    other._recover(given, y, weight)
-                    raise_or_warn(other, other.status_)
-            counted = replace(recovery, intercept=bool(other.fit_intercept))
-            return Explanation(rows, y, recovery.kept, other, counted.unknowns(other.rank_))
-
-        told = not self.fit_intercept and warn_of_background(again)
-        if not recovery.is_determined(self.status_ is not Status.undetermined, told):
-            self.status_ = Status.undetermined
-
+    @unflagged
     def predict(self, A: Any) -> np.ndarray:
         """Return the measurements of other vectors.
 
@@ -248,25 +208,20 @@ class MatrixSensing(MeasurementEstimator):
         array (n_samples,)
         """
         check_is_fitted(self)
-        A = as_pair(A)
-        if isinstance(A, tuple) != self.is_pair_:
+        if holds_pair(A) != self.is_pair_:
             form = "(A, B)" if self.is_pair_ else "A"
             raise ValueError(f"The matrix was fitted to rows {form}: give rows of the same form.")
-        if self.is_pair_:
-            left, right = pair_of_rows(A)
-            widths, expected = (left.shape[1], right.shape[1]), (len(self.left_), len(self.right_))
+        if not self.is_pair_:
+            rows = (checked_vectors(self, A, reset=False),) * 2
+        else:
+            rows = pair_of_rows(A)
+            widths, expected = tuple(X.shape[1] for X in rows), (len(self.left_), len(self.right_))
             if widths != expected:
                 raise ValueError(
                     f"A and B have {widths[0]} and {widths[1]} features, but MatrixSensing is "
                     f"expecting {expected[0]} and {expected[1]}."
                 )
-        else:
-            types = float_types(A)
-            left = right = measurement_rows(self, A, accept_sparse="csr", dtype=types, reset=False)
-        return self._measure(left, right)
-
-    def _measure(self, left: Any, right: Any) -> np.ndarray:
-        """Return aᵀMb + c of the rows a and b."""
+        left, right = rows
         measured = (left @ self.left_) * (right @ self.right_) @ self.values_
         return np.asarray(measured + self.intercept_)
 
@@ -282,20 +237,133 @@ class MatrixSensing(MeasurementEstimator):
         check_is_fitted(self)
         return len(self.values_)
 
-    @unflagged
-    def _recover_pairs(
-        self, pair: tuple[Any, ...], y: Any, sample_weight: Any, effort: Effort
-    ) -> tuple[tuple[Any, ...], np.ndarray, np.ndarray]:
-        A, B = pair_of_rows(pair)
-        rank = rank_of_pairs(self.rank, self.psd)
-        y = checked_targets(y, A.shape[0], "A and B have")
-        weight = weights_of(sample_weight, y)
-        with no_model_yet():
-            constant = bool(self.fit_intercept)
-            result = sense(A, B, y, weight, rank, effort, seed_of(self), constant)
-        self.left_, self.values_, self.right_ = result.U, result.s, result.V
-        self.intercept_ = result.intercept
-        self.status_, self.history_ = result.status, result.history
-        self.is_pair_, self.n_features_in_ = True, A.shape[1] + B.shape[1]
-        forget_names(self)
-        return (A, B), y, weight
+
+class MatrixTask(NamedTuple):
+    """Measurements that were checked, and what is wanted of the matrix."""
+
+    A: Any
+    B: Any  # None for a symmetric matrix
+    y: np.ndarray
+    weight: np.ndarray
+    rank: int | None  # None: the best one
+    psd: bool
+    effort: Effort
+    seed: int
+
+    def sensed(self, rank: int | None, constant: bool) -> Sensed:
+        """Return the matrix of a rank, with a background or without."""
+        A, B, y, weight, *_ = self
+        if B is None:
+            more = (self.effort, self.seed, constant, self.psd)
+            return sense_symmetric(A, y, weight, rank, *more)
+        return sense_pairs(A, B, y, weight, rank, self.effort, self.seed, constant)
+
+    def unknowns(self, rank: int) -> int:
+        """Return how many numbers a matrix of some rank has."""
+        d = self.A.shape[1]
+        if self.B is None:
+            return symmetric_unknowns(d, rank)
+        return pair_unknowns(d, self.B.shape[1], rank)
+
+    def again(self, rank: int | None, constant: bool) -> tuple[Sensed, Rest]:
+        """Return the matrix of a rank, and what it leaves; warnings are those of the first fit."""
+        with catch_warnings():
+            simplefilter("ignore")
+            sensed = finished(self.sensed(rank, constant))
+        return sensed, self.rest(sensed, self.n_distinct, constant)
+
+    @property
+    def n_distinct(self) -> int:
+        """Return how many measurements differ."""
+        return distinct_rows(self.A, self.weight, *([] if self.B is None else [self.B]))
+
+    def rest(self, sensed: Sensed, n: int, constant: bool) -> Rest:
+        """Return what a matrix leaves of y."""
+        fitted = sensed.predict(self.A, self.A if self.B is None else self.B)
+        unknowns = self.unknowns(len(sensed.s)) + constant
+        robust_of = n if self.effort.robust else None
+        return Rest.of(self.y, fitted, self.weight, unknowns, robust_of)
+
+    def is_determined(self, sensed: Sensed, constant: bool) -> bool:
+        """Tell whether the measurements determine the matrix; warn of that, and of what is left."""
+        n, k = self.n_distinct, len(sensed.s)
+        rest = self.rest(sensed, n, constant)
+        if self.B is None:
+            warn_of_diagonal(self.A, k)
+        other = None
+        if not rest.exact and not constant:
+            other = background_of(rest, self.again, self.rank)
+        if other is not None:
+            size, k_other = other[0].intercept, len(other[0].s)
+            warn(
+                f"y seems to contain a background of about {size:.3g}, the same for each "
+                f"measurement: with it, a matrix of rank {k_other} leaves "
+                f"{share_of(other[1].left)} of the variance of y unexplained; without it, the "
+                f"matrix of rank {k} leaves {share_of(rest.left)}. Use fit_intercept=True to "
+                "estimate both; if all vectors have the same length, it measures the same as a "
+                "number on the diagonal of M."
+            )
+        few = n < rest.unknowns or (not rest.exact and n < FEW * rest.unknowns)
+        higher = self.unknowns(k + 1) + constant
+        many = int(np.count_nonzero(self.weight))
+        if few or sensed.status in WEAK:
+            warn(
+                f"{counted(n, many)} {'does' if n == 1 else 'do'} not determine a matrix of rank "
+                f"{k}, which has {rest.unknowns} unknowns"
+                f"{'' if rest.exact else ' and does not explain them exactly'}. Add measurements "
+                "by other vectors, about two for each unknown, or lower `rank`."
+            )
+        elif rest.left > NOTABLE and n < FEW * higher:
+            warn(
+                f"The matrix of rank {k} leaves {share_of(rest.left)} of the variance of y "
+                f"unexplained, and {n} measurements are too few to tell noise from a matrix of "
+                f"rank {k + 1}, which has {higher} unknowns. Add measurements by other vectors."
+            )
+        else:
+            if other is None:
+                causes = "a rank that is too low, an offset (fit_intercept=True) or a linear part "
+                causes += "of y (SecondOrderRegressor)"
+                warn_of_rest(rest, f"matrix of rank {k}", causes, self.effort.robust)
+            return True
+        return False
+
+
+def holds_pair(rows: Any) -> bool:
+    """Tell whether these are two tables, (A, B)."""
+    shapes = [len(getattr(X, "shape", ())) for X in rows] if isinstance(rows, list) else []
+    return isinstance(rows, tuple) or shapes == [2, 2]
+
+
+def pair_of_rows(pair: Any) -> tuple[Any, Any]:
+    """Return the rows a and b as numbers."""
+    if len(pair) != 2:
+        raise ValueError(f"Give two arrays of rows, (A, B); there are {len(pair)}.")
+    # No names are kept: those of the columns of A and B may be the same.
+    A, B = (checked_vectors(MatrixSensing(), X, reset=True) for X in pair)
+    if A.shape[0] != B.shape[0]:
+        raise ValueError(
+            f"A has {A.shape[0]} rows but B has {B.shape[0]}: the i-th measurement is of the i-th "
+            "row of each."
+        )
+    return A, B
+
+
+def rank_of(sensing: MatrixSensing, is_pair: bool) -> int | None:
+    """Return the rank that is asked for, None for the best one; refuse what there cannot be."""
+    rank = sensing.rank
+    if not is_auto(rank) and (not isinstance(rank, Integral) or rank < 1):
+        raise ValueError(f'rank={rank!r} must be a whole number ≥ 1, or "auto".')
+    if sensing.psd and is_pair:
+        raise ValueError("psd=True needs a symmetric matrix: give one array of rows A.")
+    return None if is_auto(rank) else int(rank)
+
+
+def warn_of_diagonal(A: Any, rank: int) -> None:
+    """Warn where squares are constant and the rank is too high to tell their weights apart."""
+    d = int(np.count_nonzero(constant_columns(abs(A))))
+    if d > 1 and (d - rank) ** 2 < d + rank:
+        warn(
+            f"The squares of {d} columns are constant, so only the sum of their diagonal entries "
+            f"in M is measured, and a rank of {rank} is too high for the other entries to "
+            "determine them. Entries beside the diagonal are not affected. Lower `rank`."
+        )

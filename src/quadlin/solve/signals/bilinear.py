@@ -18,43 +18,26 @@ import numpy as np
 
 from quadlin.core.rows import Walks
 from quadlin.solve.fits.robust import weighted_median
-from quadlin.solve.lowrank.types import Record, Status, finished
+from quadlin.solve.lowrank.types import finished
 from quadlin.solve.signals.levenberg import LinearisedResidual
 from quadlin.solve.signals.measurements import Measurements, conditioned, distinct_rows
+from quadlin.solve.signals.results import EXACT, Sensed, pair_unknowns
 from quadlin.solve.signals.search import (
     ALL_ROWS,
     FAR,
+    SAME,
     Effort,
     Majority,
-    best_of,
+    search,
     typical_size,
     usual_limit,
 )
 
 SPECTRAL_STEPS, MIXED_STEPS, OVERSAMPLING = 10, 1, 5
-NOTHING = 1e-12  # of the sum of squares: an exact prediction
-SAME = 1e-2  # matrices that differ by less are the same optimum
 HELD_OUT, PATIENCE = 0.2, 3  # rows that compare ranks; ranks in a row that may bring nothing
 ROWS_PER_UNKNOWN = 1.2  # the fewest with which a rank is tried
 ROUGHLY = 1e-3  # of the loss: a smaller gain ends a fit that is compared with others
 BETTER = 0.99  # of the error on those rows: what a higher rank must reach
-
-
-@dataclass(frozen=True)
-class Sensed:
-    """M = U diag(s) Vᵀ, how the search ended, and the path from the start that led to it."""
-
-    U: np.ndarray  # (d, k), orthonormal columns
-    s: np.ndarray  # (k,), decreasing
-    V: np.ndarray  # (e, k), orthonormal columns
-    status: Status
-    history: tuple[Record, ...]
-    n_distinct: int  # measurements that differ
-    intercept: float = 0.0
-
-    def predict(self, A: Any, B: Any) -> np.ndarray:
-        """Return aᵀMb + c of each pair of rows."""
-        return np.asarray((A @ self.U) * (B @ self.V) @ self.s + self.intercept)
 
 
 @dataclass(frozen=True)
@@ -157,7 +140,7 @@ def balanced(U: np.ndarray, s: np.ndarray, V: np.ndarray) -> np.ndarray:
     return np.asarray(np.vstack([U, V]) * np.sqrt(s))
 
 
-def sense(
+def sense_pairs(
     A: Any,
     B: Any,
     y: np.ndarray,
@@ -165,7 +148,7 @@ def sense(
     rank: int | None,
     effort: Effort,
     seed: int,
-    constant: bool = False,
+    constant: bool,
 ) -> Sensed:
     """Find c and M, of a given rank or of the rank that predicts held-out rows best."""
     rng = np.random.default_rng(seed)
@@ -183,8 +166,9 @@ def sense(
 def _sensed(pairs: Pairs, rank: int, effort: Effort, rng: np.random.Generator) -> Sensed:
     """Find M of a rank from targets of size 1."""
     left, right = (conditioned(X, pairs.weight, True, rng) for X in (pairs.A, pairs.B))
-    rank, n = min(rank, left.width, right.width), pairs.n_distinct
-    majority = Majority.of(n, rank * (left.width + right.width - rank) + pairs.constant)
+    rank = min(rank, left.width, right.width)
+    unknowns = pair_unknowns(left.width, right.width, rank) + pairs.constant
+    majority = Majority.of(pairs.n_distinct, unknowns)
     counted = replace(right, counter=left.counter)
     unit = pairs.constant / float(np.sqrt(rank * np.sum(pairs.weight)))
     problem = BilinearProblem(left, counted, pairs.y, pairs.weight, majority, unit)
@@ -196,12 +180,12 @@ def _sensed(pairs: Pairs, rank: int, effort: Effort, rng: np.random.Generator) -
         difference = size - 2 * np.sum((P.T @ R) * (Q.T @ S)) + np.sum((R.T @ R) * (S.T @ S))
         return bool(difference <= SAME**2 * size)
 
-    best = best_of(_starts(problem, rank, effort.robust, rng), problem, effort, same)
+    best = search(problem, _starts(problem, rank, effort.robust, rng), effort, same)
     P, Q = problem.split(best.z)
     (U, R), (V, S) = np.linalg.qr(left.signal(P)), np.linalg.qr(right.signal(Q))
     inner_left, s, inner_right = np.linalg.svd(R @ S.T)
     c = problem.constant(best.z)
-    return Sensed(U @ inner_left, s, V @ inner_right.T, best.status, best.history, n, c)
+    return Sensed(U @ inner_left, s, V @ inner_right.T, best.status, best.history, c)
 
 
 def _starts(
@@ -210,7 +194,7 @@ def _starts(
     """Yield starts; with gross errors, every second start leaves out the largest targets."""
     centred, entry = problem.centred(robust)
     size, steps = np.abs(centred.y), SPECTRAL_STEPS
-    most = usual_limit(size, problem.weight) if robust and np.any(size) else np.inf
+    most = usual_limit(size, problem.weight) if robust else np.inf
     everything = replace(centred, y=np.clip(centred.y, -most, most))
     usual = replace(everything, weight=problem.weight * (size <= most))
     while True:
@@ -228,14 +212,14 @@ def chosen_rank(pairs: Pairs, effort: Effort, rng: np.random.Generator) -> int:
     d, e = pairs.A.shape[1], pairs.B.shape[1]
     while rank < min(d, e, best + PATIENCE):
         rank += 1
-        if rank > 1 and old.n_distinct < ROWS_PER_UNKNOWN * rank * (d + e - rank):
+        if rank > 1 and old.n_distinct < ROWS_PER_UNKNOWN * pair_unknowns(d, e, rank):
             break
         sensed = finished(_sensed(old, rank, effort, rng))
         residual = sensed.predict(new.A, new.B) - new.y
         error = held_out_error(residual, new.weight, effort.robust)
         if error < BETTER * least:
             best, least = rank, error
-        if error <= NOTHING * held_out_error(new.y, new.weight, effort.robust):
+        if error <= EXACT * held_out_error(new.y, new.weight, effort.robust):
             break
     return best
 

@@ -1,6 +1,5 @@
 """Measurement vectors as an operator: products with A and Aᴴ, counted and conditioned."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -8,17 +7,15 @@ import numpy as np
 from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
+from quadlin.core.chunks import BLOCK_ELEMENTS
 from quadlin.core.rows import Walks
 
 MOST_WHITENED = 2000  # most columns for which a d×d matrix is formed
-BLOCK_ELEMENTS = 1 << 20
 POWER_STEPS = 20
 PROBES = 10  # random signs that estimate the sizes of columns
 LOOSE = 1e-3  # of a product: more than rounding of float32 explains
 DIRECTIONS, DIGITS = 3, 5  # of the products that compare rows: as many digits as float32 has
-NO_LENGTH = (ValueError, IndexError)  # what numpy raises if lengths do not agree
 EDGE_SLACK = 1.2  # of the largest eigenvalue of a random Gram matrix, which fluctuates
-LEAST_COLUMN = 1e-2  # of the mean: smaller columns may be hardly measured
 
 
 @dataclass(frozen=True)
@@ -146,8 +143,8 @@ def _scaled(plain: Measurements, weight: np.ndarray, rng: np.random.Generator) -
         if not plain.is_real:  # a real vector would not reveal a missing conjugation
             signs = signs * rng.choice([1, 1j], size=plain.width)
         signs = signs.astype(plain.dtype)
-        forward = in_double(_tried(plain.forward, signs, "matvec", plain.A.shape))
-        back = _tried(plain.adjoint, weight * forward, "rmatvec", plain.A.shape[::-1])
+        forward = in_double(plain.forward(signs))
+        back = plain.adjoint(weight * forward)
         _check_adjoint(float(np.sum(weight * abs(forward) ** 2)), np.vdot(signs, back))
         diagonal += (signs.conj() * back).real / PROBES
     mean = float(np.mean(diagonal))
@@ -156,30 +153,10 @@ def _scaled(plain: Measurements, weight: np.ndarray, rng: np.random.Generator) -
     unseen = np.abs(diagonal) <= plain.width * np.finfo(plain.dtype).eps * mean
     scaled = replace(
         plain,
-        B=~unseen / np.sqrt(np.maximum(diagonal, LEAST_COLUMN * mean)),
+        B=~unseen / np.sqrt(np.where(unseen, 1.0, diagonal)),
         zero_columns=int(np.count_nonzero(unseen)),
     )
     return replace(scaled, B=scaled.B / np.sqrt(_norm(scaled, weight, scaled.random(rng))))
-
-
-def _tried(
-    product: Callable[[np.ndarray], np.ndarray], v: np.ndarray, name: str, shape: tuple[int, int]
-) -> np.ndarray:
-    """Return a product with an operator, or explain what is wrong with the operator."""
-    try:
-        result = product(v)
-    except NO_LENGTH as error:
-        raise ValueError(
-            f"The operator's {name} failed: {error}. According to its shape, it must take a vector "
-            f"of {shape[1]} entries and return one of {shape[0]}."
-        ) from error
-    count = int(np.count_nonzero(~np.isfinite(result)))
-    if count:
-        raise ValueError(
-            f"The operator's {name} returned NaN or infinity in {count} of {result.size} entries "
-            "for a vector of finite numbers. Every entry of A must be finite."
-        )
-    return result
 
 
 def _check_adjoint(size: float, product: complex) -> None:

@@ -35,9 +35,10 @@ from quadlin.solve.signals.measurements import (
 )
 from quadlin.solve.signals.search import (
     ALL_ROWS,
+    SAME,
     Effort,
     Majority,
-    best_of,
+    search,
     typical_size,
     usual_limit,
 )
@@ -46,7 +47,6 @@ SPECTRAL_STEPS, MIXED_STEPS = 200, 20  # of power iteration: the leading directi
 STILL = 1e-4  # the change of the direction that ends power iteration
 FLOW_STEPS, FLOW_STEP, FLOW_WEIGHT = 200, 3.0, 10.0
 ALMOST_EXACT = 1e-4  # a loss of amplitudes, in units of Σy, at which the flow ends
-SAME = 1e-2  # signals that differ by less are the same optimum
 TINY = 1e-30
 DARK = 0.1  # counts added to y and μ: without them no step lets ⟨a, z⟩ pass through 0
 SMALL = 1e-4  # of u: u − log(1 + u) is cancelled by rounding below, and a series is exact
@@ -180,12 +180,8 @@ def retrieve(
     # In units of the intensities no square overflows, even in single precision.
     majority = Majority.of(n, measure.width if real else 2 * measure.width)
     problem = PhaseProblem(measure, y / unit, weight, majority, effort.loss, unit)
-    best = best_of(
-        _starts(problem, effort.robust, rng),
-        problem,
-        effort,
-        lambda v, other: signal_error(v, other) < SAME,
-    )
+    starts = _starts(problem, effort.robust, rng)
+    best = search(problem, starts, effort, lambda v, other: signal_error(v, other) < SAME)
     status, fitted = best.status, None
     if status is not Status.interrupted:
         try:

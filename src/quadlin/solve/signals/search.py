@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import ndtri
@@ -13,10 +13,10 @@ from quadlin.solve.lowrank.types import Record, Status, finished
 from quadlin.solve.signals.levenberg import LinearisedResidual, Place, levenberg
 
 ROUNDED = 64  # times the rounding of one number: an exact fit
+SAME = 1e-2  # results that differ by less, relative to their size, are the same optimum
 GIVEN_UP = 1e-3  # after a smaller gain, only the best start is continued
 FAR, SETTLED = 10.0, 1e-3  # of Huber's loss, as in `robust`
-TYPICAL, LOW = 30.0, 100.0  # medians, lower quartiles: Gaussian vectors measure nothing larger
-LIMIT_ROUNDS = 3
+TYPICAL = 30.0  # medians: Gaussian vectors measure nothing larger
 STEPS_PER_ROUND = 3  # before rows are reweighted
 MOST = 0.95  # of the rows: the largest majority
 
@@ -54,49 +54,62 @@ class Effort:
 class StartEnd:
     """The result of one start."""
 
-    z: np.ndarray
+    z: Any  # what was found
     objective: float  # to compare with that of other starts
-    exact: bool  # whether only rounding remains
+    certain: bool  # whether no other start can be better, as only rounding remains
     status: Status
     history: tuple[Record, ...]
 
 
-def best_of(
-    starts: Iterator[np.ndarray],
-    problem: SearchProblem,
-    effort: Effort,
-    same: Callable[[np.ndarray, np.ndarray], bool],
-) -> StartEnd:
-    """Search from one start after the other and return the best search.
+Same = Callable[[Any, Any], bool]  # whether two results are the same optimum
 
-    The search ends at an exact solution, when a second start leads to the best optimum so far, or
-    after `n_starts`. A start is given up when a step gains less than 0.1% of the loss, so hopeless
-    starts cost little; only the best is continued to the end. After Ctrl-C, the best so far is
-    returned.
+
+def best_of(ends: Iterator[StartEnd], n_starts: int, same: Same) -> StartEnd:
+    """Return the best of some starts; it is ambiguous if no other one agrees with it.
+
+    The search ends at a result that is certain, when a second start leads to the best optimum so
+    far, or after `n_starts`. After Ctrl-C, the best so far is returned.
     """
-    search = huber if effort.robust else least_squares
-    brief = replace(effort, tol=max(effort.tol, GIVEN_UP))
     best: StartEnd | None = None
-    agreed = effort.n_starts == 1
+    agreed = n_starts == 1
     try:
-        for _ in range(effort.n_starts):
-            reached = search(problem, next(starts), brief)
+        for _ in range(n_starts):
+            reached = next(ends)
             agreed = agreed or (best is not None and same(best.z, reached.z))
             if best is None or reached.objective < best.objective:
                 best = reached
             finished(reached)
-            if agreed or best.exact:
+            if agreed or best.certain:
                 break
-        assert best is not None
-        if not best.exact:
-            ended = search(problem, best.z, effort)
-            best = replace(ended, history=joined(best.history, ended.history))
-            finished(best)
     except KeyboardInterrupt:
         if best is None:
             raise
         return replace(best, status=Status.interrupted)
-    return best if agreed or best.exact else replace(best, status=Status.ambiguous)
+    assert best is not None
+    return best if agreed or best.certain else replace(best, status=Status.ambiguous)
+
+
+def search(
+    problem: SearchProblem, starts: Iterator[np.ndarray], effort: Effort, same: Same
+) -> StartEnd:
+    """Search from one start after the other and return the best search.
+
+    A start is given up when a step gains less than 0.1% of the loss, so hopeless starts cost
+    little; only the best is continued to the end.
+    """
+    descend = huber if effort.robust else least_squares
+    brief = replace(effort, tol=max(effort.tol, GIVEN_UP))
+    best = best_of((descend(problem, z, brief) for z in starts), effort.n_starts, same)
+    if best.certain or best.status is Status.interrupted:
+        return best
+    try:
+        ended = descend(problem, best.z, effort)
+    except KeyboardInterrupt:
+        return replace(best, status=Status.interrupted)
+    unsure = best.status is Status.ambiguous and not ended.certain
+    ambiguous = unsure and ended.status is not Status.interrupted
+    status = Status.ambiguous if ambiguous else ended.status
+    return replace(ended, status=status, history=joined(best.history, ended.history))
 
 
 def joined(first: tuple[Record, ...], then: tuple[Record, ...]) -> tuple[Record, ...]:
@@ -166,40 +179,54 @@ ALL_ROWS = Majority(1.0, 1.0)
 
 
 def huber(problem: SearchProblem, z: np.ndarray, effort: Effort) -> StartEnd:
-    """Descend to an optimum of Huber's loss by reweighted least squares, without gross errors.
+    """Descend to an optimum of Huber's loss, without gross errors."""
+    brief = replace(effort, max_iter=min(effort.max_iter, STEPS_PER_ROUND))
+    eps = max(ROUNDING, ROUNDED * float(np.finfo(z.dtype).eps))
+    return reweighted(
+        StartEnd(z, np.inf, False, Status.out_of_steps, ()),
+        lambda z: np.abs(problem.linearise(z).residual),
+        lambda z, weight: least_squares(problem, z, brief, weight),
+        eps * problem.majority.largest(np.abs(problem.y), problem.weight),
+        problem.weight,
+        problem.majority,
+        effort.max_iter,
+    )[0]
+
+
+def reweighted(
+    end: StartEnd,
+    size_of: Callable[[Any], np.ndarray],
+    descend: Callable[[Any, np.ndarray], StartEnd],
+    rounding: float,
+    given: np.ndarray,
+    majority: "Majority",
+    rounds: int,
+) -> tuple[StartEnd, np.ndarray]:
+    """Descend to an optimum of Huber's loss by reweighted least squares; also return the weights.
 
     Beyond 1.345σ a residual counts linearly, beyond 10σ not at all: a bounded influence is not
     enough if unknowns are multiplied, since they could align with the gross errors. Searches are
     compared by the mean residual of the majority that determines σ.
     """
-    y, given, majority = problem.y, problem.weight, problem.majority
-    eps = max(ROUNDING, ROUNDED * float(np.finfo(z.dtype).eps))
-    rounding = eps * majority.largest(np.abs(y), given)
-    sigma, factor, reached = np.inf, np.zeros_like(y), None
-    brief = replace(effort, max_iter=min(effort.max_iter, STEPS_PER_ROUND))
-    history: tuple[Record, ...] = ()
-    for _ in range(effort.max_iter):
-        size = np.abs(problem.linearise(z).residual)
+    sigma, factor, exact, size = np.inf, np.zeros_like(given), False, given
+    for number in range(rounds):
+        size = size_of(end.z)
         before = (sigma, factor)
         sigma = max(majority.sigma(size, given), rounding)
         factor = robust_factor(size, sigma)
         exact = sigma <= rounding
         steady = sigma > (1 - SETTLED) * before[0]
-        if reached is not None and (
-            exact or (steady and np.max(np.abs(factor - before[1])) <= SETTLED)
-        ):
-            reached = replace(reached, status=Status.converged)
+        if number and (exact or (steady and np.max(np.abs(factor - before[1])) <= SETTLED)):
+            end = replace(end, status=Status.converged)
             break
-        reached = least_squares(problem, z, brief, given * factor)
-        z, history = reached.z, joined(history, reached.history)
-        if reached.status is Status.interrupted:
+        reached = descend(end.z, given * factor)
+        end = replace(reached, history=joined(end.history, reached.history))
+        if end.status is Status.interrupted:
             exact = False
             break
-        reached = replace(reached, status=Status.out_of_steps)  # unless another round follows
-    assert reached is not None
-    return replace(
-        reached, objective=majority.mean(size, given), exact=bool(exact), history=history
-    )
+        end = replace(end, status=Status.out_of_steps)  # unless another round follows
+    objective = majority.mean(size, given)
+    return replace(end, objective=objective, certain=bool(exact)), given * factor
 
 
 def robust_factor(size: np.ndarray, sigma: float) -> np.ndarray:
@@ -221,9 +248,6 @@ def typical_size(size: np.ndarray, weight: np.ndarray, robust: bool) -> float:
 def usual_limit(size: np.ndarray, weight: np.ndarray) -> float:
     """Return the size beyond which rows are gross errors if vectors are about Gaussian."""
     counts = (size > 0) & (weight > 0)
-    low = np.quantile(size[counts], 0.25, weights=weight[counts], method="inverted_cdf")
-    limit = LOW * float(low)
-    for _ in range(LIMIT_ROUNDS):  # the median changes without the rows beyond the limit
-        counts = counts & (size <= limit)
-        limit = TYPICAL * weighted_median(size[counts], weight[counts])
-    return limit
+    if not np.any(counts):
+        return np.inf
+    return TYPICAL * weighted_median(size[counts], weight[counts])
