@@ -436,10 +436,3 @@ def test_ids_that_are_whole_numbers_are_categories_in_every_container(form, tmp_
     near(model.predict(ids), expected.predict(ids))
     numbers = FactorizationMachineRegressor(random_state=0, categorical_features=None)
     assert len(numbers.fit(ids, y).coef_) == 3
-
-
-def test_ids_of_the_wrong_dtype_have_a_warning():
-    rng = np.random.default_rng(0)
-    ids, y = rng.integers(0, 50, (400, 2)), rng.normal(size=400)
-    with pytest.warns(UserWarning, match="integers"):
-        FactorizationMachineRegressor(1, random_state=0).fit(ids.astype(float), y)

@@ -1,6 +1,6 @@
 """The columns of a table as an estimator knows them, and rows checked against them."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from numbers import Integral
@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import check_is_fitted
 
-from quadlin.core.arrays import Array, canonical, moved, namespace
+from quadlin.core.arrays import canonical, moved, namespace
 from quadlin.core.chunks import Chunk, MemorySource, Table
 from quadlin.core.messages import warn
 from quadlin.core.moments import Tally
@@ -36,9 +36,7 @@ from quadlin.estimators.checks import (
     validated_numbers,
 )
 from quadlin.exceptions import UnseenLevelWarning
-from quadlin.explain.diagnosis import listed
 
-SAMPLE, MOST_NUMBERS = 1000, 20  # rows that are looked at first; distinct values that are no ids
 NO_TARGET = "The source has no target. Open it with `target`."
 NO_WEIGHT = "All weights are zero, so there is no row to score."
 
@@ -182,37 +180,20 @@ def checked(
     estimator: Any, X: Any, y: Any, weight: Any, columns: Columns | None, least: int = 1
 ) -> tuple[Chunk, Columns]:
     """Return rows in memory that were checked and encoded, and their columns."""
-    plain = _is_plain(estimator, X)
-    if not plain:
-        check_frame(X, _categories(estimator, X, columns).__contains__)
-    refuse_no_table(X)
-    refuse_masked(X, "X")
+    _check_table(estimator, X, columns)
     check_targets(y)
-    first, fills, encoder = columns is None, estimator.missing == "mean", None
-    if columns is not None:
-        encoder = columns.encoder
-    elif not plain:
-        encoder = learned_encoder(estimator, X)
-    if first and encoder is None and _guesses(estimator):
-        _warn_of_ids(X)
-    fill, absent = estimator.fitted_.fill if fills and not first else None, None
+    fills = estimator.missing == "mean"
+    encoder = learned_encoder(estimator, X) if columns is None else columns.encoder
     # scikit-learn notes names and numbers of columns on the estimator it checks for; the one that
     # is being fitted must stay as it is until there is a new model.
-    draft = copy(estimator) if first else estimator
+    draft = copy(estimator) if columns is None else estimator
     checks = {"y_numeric": True, "ensure_min_samples": least}
-    if encoder is not None:
-        rows, dtypes = encoded(draft, X, encoder, first, fills, learns=True), float_types(X)
-        finite = "allow-nan" if fills else True
-        X, y = check_X_y(
-            rows, y, accept_sparse="csr", dtype=dtypes, ensure_all_finite=finite, **checks
-        )
-    else:
-        X, y = validated_numbers(draft, X, y, may_be_missing=fills, reset=first, **checks)
-        X = canonical(X) if issparse(X) else X
+    X, y = _numbers(draft, X, y, encoder=encoder, reset=columns is None, **checks)
     y = moved(y, X)
     if weight is not None:
         weight = checked_weight(weight, y)
         check_weights(Tally.of(Chunk(X, y, weight)), X.dtype)
+    fill = estimator.fitted_.fill if fills and columns is not None else {}
     if columns is None:
         names_in = getattr(draft, "feature_names_in_", None)
         columns = Columns(draft.n_features_in_, names_in, encoder)
@@ -220,27 +201,46 @@ def checked(
             means = array_fill(X, columns.names, weight)
             fill = {name: means[name] for name in columns.number_names}
             columns = replace(columns, fill=fill)
-    if fills:
-        X, absent = fill_missing(X, fill or {}, columns.names)
+    X, absent = fill_missing(X, fill, columns.names) if fills else (X, None)
     return Chunk(X, y, weight, absent=absent), columns
 
 
-def _is_plain(estimator: Any, X: Any) -> bool:
-    """Tell whether X is an array of numbers, none of whose columns is declared to be more."""
-    is_numbers = isinstance(X, np.ndarray) and X.dtype.kind in "biuf"
-    return is_numbers and not declared_columns(estimator, X)
+def _check_table(estimator: Any, X: Any, columns: Columns | None) -> None:
+    """Refuse what is not a table in memory; dates may only be levels."""
+
+    def is_category(name: Any) -> bool:
+        if columns is None:
+            return name in (declared_columns(estimator, X) or ())
+        return name in text_columns(columns.encoder)
+
+    check_frame(X, is_category)
+    refuse_no_table(X)
+    refuse_masked(X, "X")
+
+
+def _numbers(
+    estimator: Any, X: Any, *y: Any, encoder: TableEncoder | None, reset: bool, **checks: Any
+) -> Any:
+    """Return rows as numbers, and their targets if there are any."""
+    fills = estimator.missing == "mean"
+    if encoder is None:
+        rows = validated_numbers(estimator, X, *y, may_be_missing=fills, reset=reset, **checks)
+        X, *rest = rows if y else (rows,)
+        X = canonical(X) if issparse(X) else X
+        return (X, *rest) if y else X
+    rows, unseen = encoder.encode(X, fills)
+    if reset:
+        validated(estimator, X, skip_check_array=True, reset=True)  # else the encoder compares
+    if unseen:
+        warn_unseen(unseen, learns=bool(y))
+    finite = "allow-nan" if fills else True
+    checks |= {"accept_sparse": "csr", "dtype": float_types(X), "ensure_all_finite": finite}
+    return check_X_y(rows, *y, **checks) if y else check_array(rows, **checks)
 
 
 def _guesses(estimator: Any) -> bool:
     """Tell whether whole numbers are categories: given to an estimator that takes ids."""
     return estimator.takes_ids and isinstance(estimator.categorical_features, str)
-
-
-def _categories(estimator: Any, X: Any, columns: Columns | None) -> Collection[Any]:
-    """Return the columns that have levels: those that are declared, or that the fit has learned."""
-    if columns is None:
-        return declared_columns(estimator, X) or ()
-    return text_columns(columns.encoder)
 
 
 def chunks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Chunk]:
@@ -252,37 +252,11 @@ def chunks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Chun
         if source.unseen:
             warn_unseen(source.unseen)
         return
-    if not _is_plain(estimator, X):
-        check_frame(X, _categories(estimator, X, columns).__contains__)
-    refuse_no_table(X)
-    refuse_masked(X, "X")
-    fills, absent = estimator.missing == "mean", None
-    if columns.encoder is not None:
-        X = encoded(estimator, X, columns.encoder, False, fills)
-        X = check_array(X, accept_sparse="csr", estimator=estimator, ensure_all_finite=False)
-    else:
-        X = validated_numbers(estimator, X, may_be_missing=fills, reset=False)
-        X = canonical(X) if issparse(X) else X
-    if fills:
+    _check_table(estimator, X, columns)
+    X, absent = _numbers(estimator, X, encoder=columns.encoder, reset=False), None
+    if estimator.missing == "mean":
         X, absent = fill_missing(X, estimator.fitted_.fill, columns.names)
     yield from Rows.of(MemorySource(X, absent=absent)).walk()
-
-
-def encoded(
-    estimator: Any,
-    rows: Any,
-    encoder: TableEncoder,
-    reset: bool,
-    may_be_missing: bool,
-    learns: bool = False,
-) -> Array:
-    """Turn the categorical columns of rows into one-hot fields."""
-    X, unseen = encoder.encode(rows, may_be_missing)
-    if reset:
-        validated(estimator, rows, skip_check_array=True, reset=True)  # else the encoder compares
-    if unseen:
-        warn_unseen(unseen, learns)
-    return X
 
 
 def source_to_score(estimator: Any, X: Any, y: Any, weight: Any, targets: str) -> Source | None:
@@ -359,6 +333,8 @@ def single_columns(given: Any) -> list[Any]:
 def learned_encoder(estimator: Any, X: Any) -> TableEncoder | None:
     """Learn the levels of categorical columns as the estimator's options say."""
     declared = declared_columns(estimator, X)
+    if not declared and isinstance(X, np.ndarray) and X.dtype.kind in "biuf":
+        return None
     encoder = TableEncoder.learn(X, declared or (), estimator.missing, estimator.takes_ids)
     if encoder is not None and declared is None:
         text = next(iter(encoder.text))
@@ -367,22 +343,6 @@ def learned_encoder(estimator: Any, X: Any) -> TableEncoder | None:
             'numbers. Use categorical_features="from_dtype", or drop the column.'
         )
     return encoder
-
-
-def _warn_of_ids(X: Any) -> None:
-    """Warn of ids that have become floating-point numbers."""
-
-    def is_id(values: Any) -> bool:
-        values = np.asarray(values)
-        if values.dtype.kind != "f" or not (values[:SAMPLE] == np.floor(values[:SAMPLE])).all():
-            return False
-        return len(np.unique(values)) > MOST_NUMBERS and bool((values == np.floor(values)).all())
-
-    if ids := [str(name) for name, values in (columns_in(X) or {}).items() if is_id(values)]:
-        warn(
-            f"Columns {listed(ids)} hold whole numbers in a dtype of fractions, so they are not "
-            "taken for categories. If they are ids, convert them to integers."
-        )
 
 
 def refuse_undeclared(estimator: Any, source: Source) -> None:
