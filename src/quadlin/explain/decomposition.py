@@ -23,6 +23,7 @@ import numpy as np
 from scipy.sparse import eye_array, issparse
 
 from quadlin.core.arrays import to_numpy
+from quadlin.core.sums import ELEMENTS
 from quadlin.data.columns import values_of
 from quadlin.data.encoder import UNSEEN, TableEncoder, level_codes
 from quadlin.data.names import position_of, shortened
@@ -30,7 +31,6 @@ from quadlin.solve.fits.fit_state import FitState
 
 ZERO = object()  # the value of a column whose features are all zero
 ENDS = "_=:.- /"  # what may stand between the name of a column and that of a level
-ELEMENTS = 2**22  # numbers of a block of rows
 MEAN = "the mean of the fitted rows"
 
 

@@ -16,7 +16,7 @@ from quadlin.core.messages import printable
 from quadlin.core.moments import TAU_FREE, Moments, survey
 from quadlin.core.rows import Rows
 from quadlin.data.columns import find_ids
-from quadlin.explain.tables import rank_of, text_table
+from quadlin.explain.tables import ROUNDING, rank_of, text_table
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.grid import squared_errors
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, Design
@@ -31,7 +31,6 @@ from quadlin.stream.strict import SIGNIFICANT
 LEAST_PENALTY = 1e-9  # of the weight: dependent columns leave a matrix that has no inverse
 HANDFUL = 5  # rows
 LEFT_OVER = 2.0  # times the noise level: a component of the residual that is worth a rank
-NOTHING_LEFT = 1e-12  # of the constant model's loss
 COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a linear dependence
 
 
@@ -272,7 +271,7 @@ def _rank(model: Any, known: Rows | None, penalised: bool, seed: int) -> list[st
             f"rank: {strong} of {k} components stand out from the noise; the rank may "
             f'be too high. Try rank={strong!r}, or alpha="auto".'
         )
-    exact = state.history[-1].loss <= NOTHING_LEFT * state.history[0].loss
+    exact = state.history[-1].loss <= ROUNDING * state.history[0].loss
     if known is not None and not exact and k < d:  # of full rank nothing is missing
         times = _times_noise(fitted, known, seed)
         if times > LEFT_OVER:

@@ -16,8 +16,8 @@ from quadlin.core.messages import printable
 from quadlin.data.encoder import ABSENT
 from quadlin.data.names import position_of
 from quadlin.explain.decomposition import Decomposition, WholeColumn, column_values, value_pairs
-from quadlin.explain.effects import ROUNDING, Effects
-from quadlin.explain.tables import prediction_name
+from quadlin.explain.effects import Effects
+from quadlin.explain.tables import ROUNDING, prediction_name
 from quadlin.stream.field_stream import FieldStream
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -26,7 +26,6 @@ LINES = ("-", "--", "-.", ":")
 USUAL = 1e-2, 1e4  # numbers beyond do not fit into a cell, but those of a power of ten
 GRID = 41  # points along a column of numbers
 POINTS = 1000  # rows that are drawn
-LEVELS_SHOWN = 8  # of a text column, the most frequent ones
 TAILS = (1, 99)  # percent of the rows that the grid reaches between
 
 
@@ -143,7 +142,7 @@ class InteractionDisplay(Display):
     n_columns: int = 0  # of the table, of which the names are the strongest
 
     @classmethod
-    def from_estimator(cls, estimator: Any, X: Any = None, *, columns: int = 10) -> Self:
+    def from_estimator(cls, estimator: Any, X: Any = None, *, columns: int = 8) -> Self:
         """Take the columns of a fitted estimator whose pairs are strongest.
 
         Parameters
@@ -152,7 +151,7 @@ class InteractionDisplay(Display):
             The model.
         X : rows or None
             The rows that the standard deviations are over, as in `effects`.
-        columns : int, default=10
+        columns : int, default=8
             How many columns to show at most.
 
         Returns
@@ -407,7 +406,9 @@ class Axis(NamedTuple):
         column: WholeColumn = model.columns[number]
         if column.levels is not None:
             share = model.mean[column.features]
-            shown = np.sort(np.argsort(-share, kind="stable")[:LEVELS_SHOWN])
+            shown = np.sort(
+                np.argsort(-share, kind="stable")[: len(COLOURS)]
+            )  # the most frequent ones
             rows = (shown[:, None] == np.arange(len(share))).astype(float)
             place = np.full(len(share) + 1, -1)  # the last is for all that is no level
             place[shown] = np.arange(len(shown))

@@ -8,14 +8,19 @@ import numpy as np
 
 from quadlin.core.arrays import to_numpy
 from quadlin.explain.decomposition import Decomposition
-from quadlin.explain.tables import Records, columns_of, frame_of, product_name, text_table
+from quadlin.explain.tables import (
+    ROUNDING,
+    SHOWN,
+    Records,
+    columns_of,
+    frame_of,
+    product_name,
+    text_table,
+)
 from quadlin.solve.fits.fit_state import FitState
 
-SHOWN = 10  # lines of a printed table
-ROUNDING = 1e-12  # of the largest strength: pairs that are not in the model
 MOST_COLUMNS = 1000  # which have half a million pairs
 INDEPENDENT = "rows like those fitted, if the columns were independent"
-MOST = 2**27  # numbers of a table of contributions: 1 GB
 OTHER_PAIRS = "other pairs"
 
 
@@ -127,11 +132,7 @@ def effects_of(model: Decomposition, state: FitState, blocks: Iterable[Any] | No
 
     Cost: O(nk·columns + n·columns²) with rows, O(k²·columns²) without.
     """
-    if len(model.columns) > MOST_COLUMNS:
-        raise ValueError(
-            f"There are {len(model.columns):,} columns, and a table of their pairs is made for at "
-            f"most {MOST_COLUMNS:,}. Use interactions_.top() for the strongest pairs."
-        )
+    _refuse_many(model, "Use interactions_.top() for the strongest pairs.")
     if blocks is None:
         table, rows = independent_strengths(model, state), INDEPENDENT
     else:
@@ -289,10 +290,8 @@ def contributions_of(
     pair_names = [product_name(names[i], names[j]) for i, j in chosen]
     if pairs is not False and not every:
         pair_names.append(OTHER_PAIRS)
-    columns, products, count = [], [], 0
+    columns, products = [], []
     for X in blocks:
-        count += X.shape[0]
-        _refuse_too_large(count, len(names), len(pair_names))
         for parts in model.blocks(X):
             if pairs is False:
                 columns.append(parts.alone + parts.halves)
@@ -319,7 +318,7 @@ def _chosen(model: Decomposition, state: FitState, pairs: bool | int) -> list[tu
     if pairs is False:
         return []
     G = len(model.columns)
-    _refuse_too_large(1, G, G * (G - 1) // 2)
+    _refuse_many(model, "Use pairs=False for columns only.")
     i, j = np.triu_indices(G, 1)
     if pairs is True:
         return list(zip(i.tolist(), j.tolist(), strict=True))
@@ -328,10 +327,9 @@ def _chosen(model: Decomposition, state: FitState, pairs: bool | int) -> list[tu
     return list(zip(i[order].tolist(), j[order].tolist(), strict=True))
 
 
-def _refuse_too_large(rows: int, columns: int, pairs: int) -> None:
-    if rows * (1 + columns + pairs) > MOST:
+def _refuse_many(model: Decomposition, advice: str) -> None:
+    if len(model.columns) > MOST_COLUMNS:
         raise ValueError(
-            f"The contributions of {columns:,} columns and {pairs:,} pairs to "
-            f"{rows:,} or more rows are too many numbers to keep. Give fewer rows, or "
-            "use pairs=20 for the strongest pairs or pairs=False for columns only."
+            f"There are {len(model.columns):,} columns, and tables of their pairs are made for at "
+            f"most {MOST_COLUMNS:,}. {advice}"
         )

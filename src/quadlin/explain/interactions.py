@@ -11,12 +11,10 @@ import numpy as np
 from quadlin.core.arrays import unflagged
 from quadlin.data.names import Name, position_of
 from quadlin.explain.pair_report import Pair, PairReport
-from quadlin.explain.tables import columns_of, frame_of
+from quadlin.explain.tables import ROUNDING, columns_of, frame_of
 from quadlin.solve.fits.uncertainty import two_sided
 
-SHOWN, SHOWN_FEATURES = 3, 2000  # interactions in a line, and features up to which they are sought
-ROUNDING = 1e-6  # of the terms that add up to an entry of M: smaller entries count as zero
-NOTHING = 1e-12  # of the strongest feature: eigenvectors are no surer
+CANCELLED = 1e-6  # of the terms that add up to an entry of M: smaller entries count as zero
 
 
 class Interaction(NamedTuple):
@@ -53,7 +51,7 @@ class Interactions:
     >>> view.top(1)
     [Interaction(first='a', second='b', coefficient=12.0, strength=12.0, std_error=None)]
     >>> view
-    <Interactions of 3 features, rank 1: a × b +12>
+    <Interactions of 3 features, rank 1>
     """
 
     factor: np.ndarray  # (d, k)
@@ -66,12 +64,7 @@ class Interactions:
 
     def __repr__(self) -> str:
         d, k = self.factor.shape
-        told = ""
-        if d <= SHOWN_FEATURES:
-            strongest = [f"{a} × {b} {c:+.4g}" for a, b, c, *_ in self.top(SHOWN + 1)]
-            told = ": " + ", ".join(strongest[:SHOWN]) if strongest else ": none"
-            told += ", …" if strongest[SHOWN:] else ""
-        return f"<Interactions of {d:,} features, rank {k}{told}>"
+        return f"<Interactions of {d:,} features, rank {k}>"
 
     @unflagged
     def __getitem__(self, pair: tuple[Name, Name]) -> float:
@@ -168,7 +161,7 @@ class Interactions:
             values = 2 * (A[p:stop] * signs) @ A[p]
             values[0] *= self.has_diagonal[order[p]] * squares / 2
             values[1:][self._together(order[p], order[p + 1 : stop])] = 0.0
-            least = np.maximum(ROUNDING * norms[p:stop], NOTHING * norms[0]) * norms[p]
+            least = np.maximum(CANCELLED * norms[p:stop], ROUNDING * norms[0]) * norms[p]
             new = np.flatnonzero(np.abs(values) > np.maximum(least, bound))
             ends = np.full(len(new), order[p]), order[p + new]
             pieces.append(np.stack([np.abs(values[new]), *ends], axis=1))

@@ -26,8 +26,6 @@ from quadlin.explain.effects import MOST_COLUMNS, Effects
 from quadlin.explain.summary import ModelSummary
 from quadlin.explain.tables import eigenvalues_name, left_side, p_value, prediction_name
 
-COLUMNS = 8  # of the heat map: more could not be read on a telephone
-
 
 class Picture(NamedTuple):
     """A picture with its words."""
@@ -58,7 +56,7 @@ def _displays(model: Any, X: Any, target: str | None) -> Iterator[tuple[str, str
     """Yield the heading, the words and the display of each picture."""
     here = X is not None and not isinstance(X, Source) and not is_dask(X)
     if model.effects().pairs:
-        heat = InteractionDisplay.from_estimator(model, X, columns=COLUMNS)
+        heat = InteractionDisplay.from_estimator(model, X)
         words = (
             f"Strength of each pair of columns: the standard deviation, over {heat.rows}, of what "
             "the pair adds to the prediction. For two columns of numbers, the sign is that of the "

@@ -10,7 +10,15 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import constant_deviance, log_odds
 from quadlin.core.messages import printable
 from quadlin.core.units import Units
-from quadlin.explain.tables import Records, columns_of, frame_of, p_value, product_name, text_table
+from quadlin.explain.tables import (
+    SHOWN,
+    Records,
+    columns_of,
+    frame_of,
+    p_value,
+    product_name,
+    text_table,
+)
 from quadlin.solve.choose.residual_spectrum import spectrum_beside
 from quadlin.solve.composite.composer import PairOutcome
 from quadlin.solve.composite.fitting import TableFit
@@ -19,8 +27,6 @@ from quadlin.solve.pairs.regression import LEAST_FREEDOM, RobustErrors
 from quadlin.solve.pairs.search import PairFit, PairSearch
 
 VARIANCE, DEVIANCE = "R²", "D²"
-SHOWN = 20  # pairs of a printed table
-SHOWN_EXCHANGES = 3
 NOTHING = 1e-200  # variance of a coefficient that the rows do not determine
 
 
@@ -162,7 +168,7 @@ class PairReport(Records[Pair]):
             with_pairs = f", {values[-1]:.3f} with them" if self.pairs else ""
             return f"{self.measure} {values[0]:.3f} without pairs{with_pairs}"
 
-        shown = self.exchangeable[:SHOWN_EXCHANGES]
+        shown = self.exchangeable[:SHOWN]
         alike = [f"{' × '.join(b)} would do about as well as {' × '.join(a)}." for a, b, _ in shown]
         more = len(self.exchangeable) - len(shown)
         notes = [

@@ -14,6 +14,7 @@ from quadlin.data import Source
 from quadlin.data.names import shortened
 from quadlin.explain.pair_report import Pair
 from quadlin.explain.tables import (
+    SHOWN,
     Records,
     columns_of,
     found_pairs,
@@ -28,8 +29,7 @@ from quadlin.explain.tables import (
 )
 from quadlin.solve.fits.uncertainty import NORMAL, standard_errors_of, two_sided
 
-SHOWN = 25  # linear terms of a printed table, by default
-SHOWN_PAIRS = 10  # pairs, by default
+SHOWN_TERMS = 25  # linear terms of a printed table, by default
 
 
 class Quality(NamedTuple):
@@ -135,7 +135,7 @@ class ModelSummary(Records[Term]):
     notes: list[str]
     level: float
     statistic: str = "t"
-    shown: int = SHOWN  # linear terms of the printed table
+    shown: int = SHOWN_TERMS  # linear terms of the printed table
 
     @property
     def records(self) -> list[Term]:
@@ -187,7 +187,7 @@ def summary_of(
     model: Any, rows: tuple[Any, Any, Any], top: int | None, level: float
 ) -> ModelSummary:
     """Return the summary of a fitted estimator; see `SecondOrderRegressor.summary`."""
-    shown, top = (SHOWN, SHOWN_PAIRS) if top is None else (max(0, top), max(0, top))
+    shown, top = (SHOWN_TERMS, SHOWN) if top is None else (max(0, top), max(0, top))
     fitted, view, parts = model.fitted_, model.interactions_, model.decomposition()
     law, names = fitted.law, view.names
     running = fitted.state.running  # pairs that were found have tests without `law`, too
