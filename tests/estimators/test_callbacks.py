@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from quadlin import SecondOrderRegressor
-from quadlin.estimators import callbacks
+from quadlin.estimators import learning as callbacks
 
 sklearn_callback = pytest.importorskip("sklearn.callback")  # since scikit-learn 1.9
 X = np.random.default_rng(0).standard_normal((60, 2))
@@ -36,7 +36,7 @@ def fitted(steps):
 
 def test_scikit_learn_has_the_names_that_are_used():
     model = SecondOrderRegressor().set_callbacks(Steps())
-    missing = "scikit-learn renamed {}: change estimators/callbacks.py, or callbacks are not called"
+    missing = "scikit-learn renamed {}: change estimators/learning.py, or callbacks are not called"
     assert hasattr(model, callbacks.OWN), missing.format(callbacks.OWN)
     assert hasattr(model, callbacks.BEGIN), missing.format(callbacks.BEGIN)
     context = sklearn_callback.CallbackContext

@@ -26,9 +26,8 @@ from quadlin.exceptions import ExtrapolationWarning
 from quadlin.explain.decomposition import Decomposition, whole_columns
 from quadlin.explain.diagnosis import diagnose
 from quadlin.explain.effects import Contributions, Effects, contributions_of, effects_of
-from quadlin.explain.interactions import Interactions, report_of_products
+from quadlin.explain.interactions import Interactions, PairReport, report_of_products
 from quadlin.explain.page import report_page
-from quadlin.explain.pair_report import PairReport
 from quadlin.explain.summary import ModelSummary, summary_of
 from quadlin.files.atomic import atomic_write
 from quadlin.solve.fits.uncertainty import Uncertainty

@@ -22,8 +22,7 @@ from quadlin.data.fields import field_numbers
 from quadlin.estimators.checks import check_survey, warn_of_extremes
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.tasks import FitResult, Task, is_sparse
-from quadlin.explain.interactions import Interactions
-from quadlin.explain.pair_report import PairReport, report_of_fit, stream_report
+from quadlin.explain.interactions import Interactions, PairReport, report_of_fit, stream_report
 from quadlin.solve.composite.fitting import fit, interrupted, with_passes
 from quadlin.solve.fields.contexts import Posterior
 from quadlin.solve.fields.draws import Draws

@@ -1,6 +1,6 @@
 """From an estimator's parameters, also those of pairs, to what the solver is asked for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -20,7 +20,7 @@ from quadlin.core.units import UnitsMaker
 from quadlin.data import Source
 from quadlin.data.encoder import TableEncoder, text_columns
 from quadlin.data.fields import check_one_hot, fields_among, given_fields, groups_in
-from quadlin.data.names import Name, positions_of
+from quadlin.data.names import positions_of
 from quadlin.estimators.checks import alphas, is_auto
 from quadlin.estimators.columns import Columns
 from quadlin.solve.composite.composer import PairRequest
@@ -139,17 +139,10 @@ def request_of(estimator: Any, columns: Columns, sparse: bool) -> PairRequest | 
     wholes = text_columns(columns.encoder)
     entry: dict[tuple[int, int], int] = {}  # the products of two text columns enter together
     for step, pair in enumerate(pairs, 1):
-        for position in _positions(pair, names, wholes):
-            entry.setdefault(position, step)
+        first, second = (positions_of(names, wholes, feature).tolist() for feature in pair)
+        for i, j in product(first, second):
+            entry.setdefault((min(i, j), max(i, j)), step)
     return PairRequest(given=tuple(entry), entry=tuple(entry.values())) if entry else None
-
-
-def _positions(
-    pair: Sequence[Name], names: Sequence[str], wholes: Mapping[str, np.ndarray]
-) -> list[tuple[int, int]]:
-    """Return the products of two features; a text column stands for all its levels."""
-    first, second = (positions_of(names, wholes, feature).tolist() for feature in pair)
-    return [(min(i, j), max(i, j)) for i, j in product(first, second)]
 
 
 def task_of(
@@ -161,24 +154,19 @@ def task_of(
 ) -> Task:
     """Return what an estimator wants to learn from rows; `rows` is None in a stream."""
     d, dtype, names = source.width, source.dtype, columns.names
+    auto, robust = is_auto(estimator.rank), LOSSES[estimator.loss].robust
     fields = _fields_of(estimator, rows, source, columns.encoder, names)
     return Task(
         options_of(estimator, d),
         units_maker_of(estimator, names, dtype, fields),
         seed,
-        automatic_of(estimator),
+        Automatic(auto, is_auto(estimator.alpha), is_auto(estimator.alpha) and not robust),
         columns=columns,
         max_memory=estimator.max_memory,
-        robust=LOSSES[estimator.loss].robust,
+        robust=robust,
         uncertainty=estimator.uncertainty,
         pairs=request_of(estimator, columns, is_sparse(source)),
     )
-
-
-def automatic_of(estimator: Any) -> Automatic:
-    """Return what an estimator leaves to the rows."""
-    rank, alpha = is_auto(estimator.rank), is_auto(estimator.alpha)
-    return Automatic(rank, alpha, alpha and not LOSSES[estimator.loss].robust)
 
 
 def options_of(estimator: Any, d: int) -> Options:

@@ -12,6 +12,6 @@ pages.
 #   diagnosis               what may be wrong: features, rows, rank
 #   displays                pictures: interactions, one pair, one prediction, the spectrum
 #   effects, decomposition  how much columns add to predictions, by parts of the model
-#   interactions            coefficients of products, by pair
-#   pairs, pair_report      find_pairs and its report
+#   pairs                   find_pairs
+#   interactions            coefficients of products, and the report of a search for pairs
 #   tables                  words and tables that they share

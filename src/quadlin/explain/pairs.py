@@ -17,7 +17,7 @@ from quadlin.data.engines import engine_for
 from quadlin.data.fields import check_one_hot, fields_among, given_fields
 from quadlin.data.names import Categories, positions_of
 from quadlin.data.source import cached
-from quadlin.explain.pair_report import PairReport, report_of
+from quadlin.explain.interactions import PairReport, report_of
 from quadlin.solve.lowrank.observations import row_hash
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.types import Options, finished

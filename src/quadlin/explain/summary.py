@@ -12,7 +12,7 @@ from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
 from quadlin.data import Source
 from quadlin.data.names import shortened
-from quadlin.explain.pair_report import Pair
+from quadlin.explain.interactions import Pair
 from quadlin.explain.tables import (
     SHOWN,
     Records,

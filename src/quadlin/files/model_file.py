@@ -26,7 +26,7 @@ from quadlin.estimators.signals.phase import PhaseRetriever
 from quadlin.estimators.signals.sensing import MatrixSensing
 from quadlin.estimators.signals.vectors import search_effort
 from quadlin.exceptions import OptionWarning
-from quadlin.explain.pair_report import PairReport
+from quadlin.explain.interactions import PairReport
 from quadlin.files.codec import Reader, flatten, packed, unpacked
 from quadlin.files.tensors import DAMAGED, JSON, FileFormatError, read_tensors, write_tensors
 from quadlin.solve.fields.draws import Draws
