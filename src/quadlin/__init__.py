@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from quadlin.data import open_source
     from quadlin.estimators.classifier import SecondOrderClassifier
     from quadlin.estimators.cross_validation import SecondOrderRegressorCV
-    from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
-    from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
+    from quadlin.estimators.factorization_machines import (
+        FactorizationMachineClassifier,
+        FactorizationMachineRegressor,
+    )
     from quadlin.estimators.regressor import SecondOrderRegressor
     from quadlin.estimators.signals.phase import PhaseRetriever
     from quadlin.estimators.signals.sensing import MatrixSensing
@@ -44,8 +46,8 @@ __all__ = [
 ]
 
 _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next to nothing
-    "FactorizationMachineClassifier": "quadlin.estimators.machines.factorization_classifier",
-    "FactorizationMachineRegressor": "quadlin.estimators.machines.factorization",
+    "FactorizationMachineClassifier": "quadlin.estimators.factorization_machines",
+    "FactorizationMachineRegressor": "quadlin.estimators.factorization_machines",
     "MatrixSensing": "quadlin.estimators.signals.sensing",
     "Moments": "quadlin.core.moments",
     "PhaseRetriever": "quadlin.estimators.signals.phase",

@@ -11,7 +11,13 @@ from scipy import sparse
 from sklearn.linear_model import RidgeCV
 from sklearn.metrics import log_loss
 
-from quadlin import FactorizationMachineClassifier, FactorizationMachineRegressor
+from quadlin import (
+    FactorizationMachineClassifier,
+    FactorizationMachineRegressor,
+    load,
+    open_source,
+    save,
+)
 from quadlin.datasets import make_second_order
 
 USERS, ITEMS, RANK, NOISE = 80, 50, 2, 0.7
@@ -297,11 +303,13 @@ def nights():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("labels", [False, True])
-def test_partial_fit_goes_on_from_a_fit_and_learns_new_users(labels):
+def test_partial_fit_goes_on_from_a_fit_in_a_file_and_learns_new_users(labels, tmp_path):
     rows, truth, y = nights()
     kind = FactorizationMachineClassifier if labels else FactorizationMachineRegressor
     y = (y > 0).astype(int) if labels else y
     model = kind(random_state=0).fit(rows[:4000], y[:4000])
+    save(model, tmp_path / "model.safetensors")
+    model = load(tmp_path / "model.safetensors")
     for start in range(4000, 5500, 500):
         model.partial_fit(rows[start : start + 500], y[start : start + 500])
     assert model.n_samples_seen_ == 5500
@@ -313,6 +321,19 @@ def test_partial_fit_goes_on_from_a_fit_and_learns_new_users(labels):
         return
     wanted, found = (np.mean((m.predict(new) - f) ** 2) for m in (everything, model))
     # Priors and earlier factors stay those of the first 4,000 rows.
+    assert found < 1.3 * wanted
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_file_larger_than_memory_is_fitted_by_its_first_rows_and_then_as_a_stream(tmp_path):
+    rows, truth, y = nights()
+    rows[:5500].assign(y=y[:5500]).to_parquet(tmp_path / "rows.parquet")
+    source = open_source(tmp_path / "rows.parquet", target="y")
+    model = FactorizationMachineRegressor(random_state=0, max_memory=2_000_000).fit(source)
+    assert model.n_samples_seen_ == 5500
+    whole = FactorizationMachineRegressor(random_state=0).fit(rows[:5500], y[:5500])
+    found, wanted = (np.mean((m.predict(rows[5500:]) - truth[5500:]) ** 2) for m in (model, whole))
+    # About half of the rows are first ones, from which priors are learned.
     assert found < 1.3 * wanted
 
 

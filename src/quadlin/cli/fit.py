@@ -32,8 +32,10 @@ from quadlin.data.files import format_of
 from quadlin.data.names import shortened
 from quadlin.estimators.checks import check_options
 from quadlin.estimators.classifier import SecondOrderClassifier
-from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
-from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
+from quadlin.estimators.factorization_machines import (
+    FactorizationMachineClassifier,
+    FactorizationMachineRegressor,
+)
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.diagnosis import listed
 from quadlin.explain.tables import eigenvalues_name, found_pairs, rank_of, text_table

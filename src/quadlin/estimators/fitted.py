@@ -24,7 +24,6 @@ from quadlin.estimators.columns import Columns
 from quadlin.estimators.tasks import FitResult, Task, is_sparse
 from quadlin.explain.interactions import Interactions, PairReport, report_of_fit, stream_report
 from quadlin.solve.composite.fitting import fit, interrupted, with_passes
-from quadlin.solve.fields.contexts import Posterior
 from quadlin.solve.fields.draws import Draws
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.missing_values import missing_variance
@@ -105,7 +104,6 @@ class Fitted:
     pairs: PairReport | None = None  # what a search for pairs found, where there was one
     noise: float | None = None  # in the user's units, of a posterior that has no law of its own
     train_score: float | None = None  # of the fitted rows, where it was measured
-    posterior: Posterior | None = None  # of a machine, which later rows begin with
 
     @classmethod
     def of(cls, task: Task, state: FitState, options: Options, tally: Tally) -> "Fitted":
@@ -184,8 +182,9 @@ class Fitted:
         return self.with_state(with_passes(self.state, rows))
 
     def with_state(self, state: FitState) -> "Fitted":
-        """Return the same with another state."""
-        assert isinstance(self.learned, FitResult)
+        """Return the same with another state, unless it is that of a stream."""
+        if isinstance(self.learned, Stream):
+            return self
         return replace(self, learned=replace(self.learned, current=state), train_score=None)
 
     def attributes(self) -> dict[str, Any]:
@@ -295,9 +294,8 @@ class Fitted:
 
     def unscaled(self, share: float) -> "Fitted":
         """Return a fit of rows whose weights were multiplied by `share` as one of theirs."""
-        if share == 1:
+        if share == 1 or isinstance(self.learned, Stream):
             return self
-        assert isinstance(self.learned, FitResult)
         state, tally, options = self.state, self.learned.tally, self.options
         features, target = (
             replace(moments, weight=moments.weight / share)

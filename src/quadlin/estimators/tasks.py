@@ -1,7 +1,7 @@
 """From an estimator's parameters, also those of pairs, to what the solver is asked for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from numbers import Integral
@@ -25,10 +25,12 @@ from quadlin.estimators.checks import alphas, is_auto
 from quadlin.estimators.columns import Columns
 from quadlin.solve.composite.composer import PairRequest
 from quadlin.solve.composite.fitting import TablePlan
+from quadlin.solve.fields.contexts import Posterior
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options
 from quadlin.solve.pairs.regression import MOST_FEATURES, MOST_TANGENT
 from quadlin.solve.pairs.search import MOST_PAIRS
+from quadlin.stream.field_stream import FieldStream
 from quadlin.stream.memory import (
     pair_numbers,
     refuse_pairs_with_strict,
@@ -99,11 +101,19 @@ class FitResult:
     chosen: Options  # rank and penalties as given or chosen
     tally: Tally  # of the rows
     task: Task
+    posterior: Posterior | None = None  # of the levels of fields, which later rows begin with
 
     @cached_property
     def stream(self) -> Stream:
         """Return a stream that continues from here."""
-        return self.task.stream_after(self.current, self.chosen, self.tally)
+        stream = self.task.stream_after(self.current, self.chosen, self.tally)
+        if self.posterior is None:
+            return stream
+        rank, stream = (
+            len(self.posterior.learned.signs),
+            replace(stream, automatic=self.task.automatic),
+        )
+        return FieldStream.of(stream, rank, posterior=self.posterior)
 
 
 def is_sparse(source: MemorySource | Source) -> bool:

@@ -18,9 +18,11 @@ from quadlin.estimators.checks import check_options
 from quadlin.estimators.classifier import SecondOrderClassifier
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV, shared_params
+from quadlin.estimators.factorization_machines import (
+    FactorizationMachineClassifier,
+    FactorizationMachineRegressor,
+)
 from quadlin.estimators.fitted import Fitted, FittedClasses
-from quadlin.estimators.machines.factorization import FactorizationMachineRegressor
-from quadlin.estimators.machines.factorization_classifier import FactorizationMachineClassifier
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.estimators.signals.phase import PhaseRetriever
 from quadlin.estimators.signals.sensing import MatrixSensing

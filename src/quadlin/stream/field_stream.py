@@ -7,7 +7,7 @@ its field.
 """
 
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -17,7 +17,7 @@ from quadlin.core.moments import Moments, moments_of
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.fields.contexts import Posterior
-from quadlin.solve.fields.sweeping import fit_of
+from quadlin.solve.fields.sweeping import fit_of, rank_of
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.types import Options, Plan, Problem, Record
@@ -29,8 +29,22 @@ from quadlin.stream.verdict import shortened
 BATCH = 2**16  # rows that are kept until they are learned, after the first ones
 GROWTH = 1.1  # of the first rows, after which all of them are learned again
 ANEW = 5  # every fifth time from the beginning, else from where they were
+NUMBERS = 8  # (k + 1)×(k + 1) matrices per level that inference holds at a time, at most
+BYTES = 8
 
 
+def rows_in_memory(plan: Plan, entries: int, max_memory: int | str, limit: int) -> int:
+    """Return how many rows there is room for, with their totals and covariances in sweeps.
+
+    A given `max_memory` takes the place of the limit in bytes, and includes the levels.
+    """
+    K, d = rank_of(plan) + 1, len(plan.make_units.names)
+    if not isinstance(max_memory, str):
+        limit = max(0, max_memory - NUMBERS * BYTES * K**2 * d)
+    return limit // (2 * K * (K + 1) + BYTES * (2 * K + 4 * entries + 8))
+
+
+@dataclass(eq=False, repr=False)
 class FieldStream(Stream):
     """A stream that learns the levels of fields by their posterior.
 
@@ -41,27 +55,29 @@ class FieldStream(Stream):
     Memory: O(k²d), and the rows that are kept.
     """
 
-    rank: int  # of the machine, before negligible components are dropped
-    most_rows: int
-    posterior: Posterior | None  # of all complete batches, or of the first rows
-    counted: int  # of the rows that are waiting, those that the posterior includes
+    rank: int = 0  # of the machine, before negligible components are dropped
+    most_rows: int = BATCH
+    posterior: Posterior | None = None  # of all complete batches, or of the first rows
+    counted: int = 0  # of the rows that are waiting, those that the posterior includes
 
     @classmethod
     def of(
         cls,
         stream: Stream,
         rank: int,
-        most_rows: int,
+        most_rows: int = BATCH,
         posterior: Posterior | None = None,
         counted: int = 0,
     ) -> "FieldStream":
         """Return one with the options of a stream by least squares."""
-        new = cls.__new__(cls)
-        vars(new).update(vars(stream))
-        new.rank, new.most_rows, new.posterior, new.counted = rank, most_rows, posterior, counted
-        new.sample, new.start = None, None
-        new.goal = most_rows if new.state is None else min(BATCH, most_rows)
-        return new
+        given = {each.name: getattr(stream, each.name) for each in fields(Stream) if each.init}
+        given |= {"strict": False, "rank": rank, "most_rows": most_rows}
+        return cls(**given, posterior=posterior, counted=counted)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.sample = None
+        self.goal = self.most_rows if self.state is None else min(BATCH, self.most_rows)
 
     def fed(self, chunk: Chunk) -> Stream:
         """Return a stream that has received these rows, and learned from complete batches."""

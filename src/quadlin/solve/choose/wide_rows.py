@@ -19,7 +19,7 @@ from quadlin.core.sweeps import MOST_UNKNOWNS
 from quadlin.core.units import Units
 from quadlin.solve.choose.rank import as_good, folds_by
 from quadlin.solve.fields.contexts import Contexts, Frame, Learned, occurring
-from quadlin.solve.fields.sampled_law import LAW_DRAWS, law_of_draws
+from quadlin.solve.fields.draws import LAW_DRAWS, law_of_draws
 from quadlin.solve.fields.sweeping import Sweeping
 from quadlin.solve.fields.swept_machine import HELD
 from quadlin.solve.fits.fit_state import FitState, OnState

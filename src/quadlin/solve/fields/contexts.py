@@ -14,7 +14,6 @@ from quadlin.core.moments import Moments, Tally, moments_of
 from quadlin.core.rows import Rows
 from quadlin.core.sweeps import Columns
 from quadlin.core.units import Target, Units
-from quadlin.solve.fields.draws import Draws
 from quadlin.solve.fields.swept_machine import LOG_ODDS, Evidence, Machine, Priors, infer, refine
 from quadlin.solve.fits.robust import MAD, weighted_median
 
@@ -66,7 +65,7 @@ class Frame:
             group[columns] = g
         if labels:
             return cls(group, mean, scale, groups, 0.0, 1.0)
-        y, weight = np.asarray(source.y, dtype=np.float64), _weights(source)
+        y, weight = np.asarray(source.y, dtype=np.float64), weights_of(source)
         if robust:
             shift = weighted_median(y, weight)
             unit = MAD * weighted_median(np.abs(y - shift), weight) or float(np.std(y))
@@ -205,7 +204,7 @@ class Learned:
         return replace(self, frame=frame, table=table)
 
 
-def _weights(source: MemorySource) -> np.ndarray:
+def weights_of(source: MemorySource) -> np.ndarray:
     """Return the weights of rows (n,)."""
     y = np.asarray(source.y)
     return np.ones(len(y)) if source.weight is None else np.asarray(source.weight, np.float64)
@@ -274,47 +273,21 @@ class Contexts:
         places = np.argsort(self.columns.places)
         return Evidence(prior[places], pull[places])
 
-    def posterior(self, share: float) -> "Posterior | None":
-        """Return what further rows can begin with; None before there are variational sweeps."""
-        if self.machine.sampled:
-            return None
+    def posterior(self, share: float) -> "Posterior":
+        """Return what further rows can begin with, after variational sweeps."""
         prior, pull = self.evidence()
         return Posterior(self.learned(), Evidence(prior.astype(np.float32), pull), share)
 
     def draw(self, draws: int) -> list[tuple[Learned, float]]:
-        """Continue as a sampler; return draws, as many as there is memory for, and their errors."""
+        """Continue as a sampler; return draws, as many as there is memory for, and their losses."""
         size = 8 * self.machine.point.table.size
         stride = -(-draws // max(1, min(draws, BYTES // size)))
         kept = []
         for number in range(draws):
             self.machine.sweep()
             if number % stride == stride - 1:
-                kept.append((self.learned(), self.machine.error))
+                kept.append((self.learned(), self.machine.loss))
         return kept
-
-
-def draws_of(
-    kept: Sequence[Learned], fields: Sequence[np.ndarray], rng: np.random.Generator
-) -> Draws:
-    """Return draws in the user's units, with levels never seen drawn from their priors.
-
-    Every second draw has the deviations of the one before it with the other sign, so that their
-    mean is that of the prior.
-    """
-    z, raw = np.zeros(0), []
-    for number, each in enumerate(kept):
-        precisions = each.precisions[: len(fields)]
-        z = -z if number % 2 else rng.standard_normal(precisions.shape)
-        raw.append(each.raw(fields, each.means[: len(fields)] + z / np.sqrt(precisions)))
-    first = kept[0]
-    return Draws(
-        np.array([b for b, _ in raw]),
-        np.array([table for _, table in raw], dtype=np.float32),
-        first.signs,
-        np.array([each.deviation for each in kept]),
-        tuple(np.asarray(field) for field in fields),
-        first.labels,
-    )
 
 
 class Posterior(NamedTuple):
@@ -331,7 +304,7 @@ class Posterior(NamedTuple):
         """Learn rows in memory. Columns that none of them has do not matter."""
         X, columns = occurring(source.X)
         share = 1.0 if labels else Tally.of(Chunk(X, source.y, source.weight)).share
-        rows = replace(source, X=X, weight=share * _weights(source))
+        rows = replace(source, X=X, weight=share * weights_of(source))
         inside = [np.flatnonzero(np.isin(columns, field)) for field in fields]
         frame = Frame.of(rows, inside, moments_of(Rows.of(rows))[0], labels)
         contexts = Contexts(rows, frame, frame.signs(rank), np.random.default_rng(seed), labels)
@@ -348,7 +321,7 @@ class Posterior(NamedTuple):
         if not source.X.shape[0]:
             return self
         X, at = occurring(source.X)
-        rows = replace(source, X=X, weight=self.share * _weights(source))
+        rows = replace(source, X=X, weight=self.share * weights_of(source))
         old, (prior, pull), rng = self.learned, self.evidence, np.random.default_rng(0)
         begun = replace(old, frame=old.frame.at(at), table=old.table[at])
         past = None if again else Evidence(*(a[at].astype(np.float64) for a in (prior, pull)))

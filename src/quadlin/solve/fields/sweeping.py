@@ -1,20 +1,30 @@
-"""Sweeps over rows in memory, each counted as a pass, with the fit after any of them."""
+"""The sweeps of one fit over rows in memory, each counted as a pass, and the fit they have reached.
+
+Sampled sweeps find the products, variational ones leave one model, and draws go on from the
+sampler between the two.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
+from scipy.sparse import csr_array, vstack
 
+from quadlin.core.arrays import to_numpy
+from quadlin.core.chunks import MemorySource
 from quadlin.core.model import with_rank
 from quadlin.core.moments import Moments, Survey
 from quadlin.core.rows import Rows
-from quadlin.solve.fields.contexts import Contexts, Learned
+from quadlin.solve.fields.contexts import Contexts, Frame, Learned, Posterior, weights_of
 from quadlin.solve.fields.swept_machine import HELD, infer
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import Options, Plan, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
 
+AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do not need vanish
 SWEEPS = 2  # that count as one of the `max_iter` steps
+EXPLORED_WARM = 10  # sampled sweeps from an earlier fit
 BOUND_TOL = 50.0  # times `tol`: the rise of the bound per row and sweep below which sweeps end
 NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions
 
@@ -27,10 +37,55 @@ class Sweeping:
     rows: Rows  # whose counter they add to
     plan: Plan
     surveyed: Survey
-    share: float  # by which weights were multiplied to count rows
+    share: float = 1.0  # by which weights were multiplied to count rows
     columns: np.ndarray | None = None  # of the rows, that the sweeps visit; None: all
+    warm: bool = False  # whether they begin with an earlier fit
     history: list[Record] = field(default_factory=list)  # one for each sweep
+    drawn: list[Learned] = field(default_factory=list)
     status: Status = Status.interrupted  # until the sweeps end
+
+    @classmethod
+    def of_fields(
+        cls,
+        source: MemorySource,
+        rows: Rows,
+        plan: Plan,
+        surveyed: Survey,
+        robust: bool = False,
+        before: Learned | None = None,
+    ) -> "Sweeping":
+        """Return the sweeps over rows of fields, before the first one.
+
+        The weights of labels count rows as they are, all others observations (`Tally`). Sweeps
+        begin with what a machine has learned `before`, if it has the same columns and rank.
+        """
+        labels, fields = plan.options.loss == "logistic", plan.make_units.fields
+        share = 1.0 if labels else surveyed.tally.share
+        if share != 1:
+            source = replace(source, weight=share * weights_of(source))
+        frame = Frame.of(source, fields, surveyed.features, labels, robust)
+        signs, rng = frame.signs(rank_of(plan)), np.random.default_rng(plan.seed)
+        if before is not None and not (
+            np.array_equal(before.frame.group, frame.group) and len(before.signs) == len(signs)
+        ):
+            before = None
+        contexts = Contexts(source, frame, signs, rng, labels, robust, before)
+        return cls(contexts, rows, plan, surveyed, share, warm=before is not None)
+
+    def run_with_draws(self, draws: int | None, on_step: Callable[[], bool] | None) -> None:
+        """Sweep, and go on from the sampler where there are draws.
+
+        After Ctrl-C a last variational sweep makes a model of what is known, were it a draw.
+        """
+        between = None if draws is None else partial(self._draw, draws)
+        try:
+            self.run(on_step, between, EXPLORED_WARM if self.warm else None)
+        except KeyboardInterrupt:
+            if not self.history:
+                raise
+            if self.contexts.machine.sampled:
+                self.contexts.machine.begin_variational()
+            self.contexts.machine.sweep()
 
     def run(
         self,
@@ -50,7 +105,7 @@ class Sweeping:
         enough = machine.refined if refined is None else refined
         refined, ends = min(enough, most - explored), False
         for last in infer(machine, explored, refined, BOUND_TOL * options.tol, between, held):
-            self.note(machine.error)
+            self.note(machine.loss)
             ends = last
             if on_step is not None and not machine.sampled:
                 self.status = Status.stopped
@@ -60,12 +115,17 @@ class Sweeping:
         done = ends and (refined == enough or len(self.history) < explored + refined)
         self.status = Status.converged if done else Status.out_of_steps
 
-    def note(self, error: float) -> None:
-        """Count a sweep, and record the sum of its squared errors."""
+    def _draw(self, draws: int) -> None:
+        for learned, loss in self.contexts.draw(draws):
+            self.drawn.append(learned)
+            self.note(loss)
+
+    def note(self, loss: float) -> None:
+        """Count a sweep, and record the mean of its losses."""
         self.rows.counter.count += 1
-        loss = error * self.contexts.frame.unit**2 / self.contexts.machine.n
+        mean = loss * self.contexts.frame.unit**2 / self.contexts.machine.n
         step = 1 + len(self.history) // SWEEPS
-        self.history.append(Record(step, self.rows.walks, loss))
+        self.history.append(Record(step, self.rows.walks, mean))
 
     def learned(self) -> Learned:
         """Return what the sweeps have learned, of all columns."""
@@ -74,11 +134,20 @@ class Sweeping:
             return learned
         return learned.moved(self.columns, maker.fields, len(maker.names))
 
+    def posterior(self) -> Posterior:
+        """Return what further rows can begin with."""
+        return self.contexts.posterior(self.share)
+
     def fit(self) -> tuple[FitState, Options]:
         """Return the fit so far, and the options with its rank and equivalent penalties."""
         moments = (self.surveyed.features, self.surveyed.target)
         state, options = fit_of(self.learned(), self.plan, moments, self.share)
         return replace(state, history=tuple(self.history), status=self.status), options
+
+
+def rank_of(plan: Plan) -> int:
+    """Return how many components sweeps begin with."""
+    return AUTO_RANK if plan.automatic.rank else plan.options.rank
 
 
 def fit_of(
@@ -100,3 +169,20 @@ def fit_of(
     on_w, on_M = learned.penalties(exact)
     options = replace(plan.options, rank=len(model.s), alpha=(on_w / share, on_M / share))
     return FitState(model, units, *moments, (), Status.converged, Identity()), options
+
+
+def gathered(rows: Rows, most: int) -> MemorySource | None:
+    """Return rows in memory, sparse; None if there are more of them than this."""
+    chunks, n = [], 0
+    for chunk in rows.walk():
+        n += chunk.X.shape[0]
+        if n > most:
+            return None
+        chunks.append(chunk)
+    X = csr_array(vstack([csr_array(chunk.X) for chunk in chunks], "csr"))
+    weighted = chunks[0].weight is not None
+    y, weight = (
+        np.concatenate([to_numpy(part) for part in parts]) if parts else None
+        for parts in ([c.y for c in chunks], [c.weight for c in chunks] if weighted else [])
+    )
+    return MemorySource(X, y, weight)

@@ -98,7 +98,8 @@ class Machine:
         self.sampled = True
         self.used = (priors.mean, priors.precision)  # in the last sweep
         self.fixed = evidence is not None  # rows that go on from others have their priors
-        self.bound = self.error = np.nan
+        self.bound = np.nan
+        self.loss = np.nan  # the sum of squared errors, or of losses of labels
         self.variance = np.zeros(columns.n)  # of the predictions, in variational sweeps
         self.of_labels = 0.0  # what the bound has besides squared errors
 
@@ -223,10 +224,14 @@ class Machine:
         """Learn the precision of the noise, and the bound where sweeps are variational."""
         priors, residual = self.priors, self.point.residual
         omega = np.ones(self.columns.n) if self.weight is None else self.weight
-        self.error = expected = float(omega @ residual**2)
+        self.loss = expected = float(omega @ residual**2)
         if not self.sampled:
             self.variance = self.point.variance()
             expected += float(omega @ self.variance)
+        if self.labels:
+            f = LOG_ODDS * (self.target - residual) / np.sqrt(1 + np.mean(self.variance))
+            given = np.ones(len(f)) if self.given is None else self.given
+            self.loss = -float(given @ log_expit(self.sign * f))
         if not self.labels and not self.fixed:
             shape = NOISE_SHAPE + self.n / 2
             drawn = self.rng.standard_gamma(shape) if self.sampled else shape
