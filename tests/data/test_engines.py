@@ -20,7 +20,6 @@ from quadlin.solve.lowrank.moment_sequence import change_products
 from quadlin.solve.lowrank.sample import sample_of
 
 N, D, K = 700, 9, 2
-ALL = 1 << 30  # bytes: everything stays on the device
 
 
 def table(dtype, weighted):
@@ -36,12 +35,11 @@ def leaves(value):
     return kept
 
 
-@pytest.mark.parametrize("limit", [ALL, 0])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_every_pass_says_on_a_device_what_it_says_here(dtype, weighted, limit):
+def test_every_pass_says_on_a_device_what_it_says_here(dtype, weighted):
     source, rng = table(dtype, weighted), np.random.default_rng(1)
-    here, there = Rows.of(source), Rows(OnDevice(source, "cpu", 1, limit))
+    here, there = Rows.of(source), Rows(OnDevice(source, "cpu", 1))
     about = here.reduce(survey)
     units = UnitsMaker("auto", True, np.dtype(dtype), [f"x{i}" for i in range(D)], (), True)(
         about.features, about.target
@@ -74,14 +72,14 @@ def test_every_pass_says_on_a_device_what_it_says_here(dtype, weighted, limit):
 def test_rows_of_any_strides_and_read_only_ones_are_copied_as_they_are():
     X = np.arange(24.0).reshape(6, 4)[::-1, ::-2]
     X.flags.writeable = False
-    rows = Rows(OnDevice(MemorySource(X, np.ones(6)), "cpu", 1, ALL))
+    rows = Rows(OnDevice(MemorySource(X, np.ones(6)), "cpu", 1))
     np.testing.assert_array_equal(rows.reduce(survey).features.mean, X.mean(axis=0))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n_rows", [N, None])
 def test_a_sample_is_gathered_and_summed_on_the_device(n_rows, weighted):
-    rows = Rows(OnDevice(table(np.float64, weighted), "cpu", 1, ALL))
+    rows = Rows(OnDevice(table(np.float64, weighted), "cpu", 1))
     rows = rows.reweighted(np.arange(N) % 2.0) if weighted else rows
     few = sample_of(rows, 0.5, n_rows)
     fewer = sample_of(few, 0.5, n_rows, 1)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
 
 from quadlin.cli.app import sentence
 from quadlin.cli.options import (
@@ -25,14 +24,14 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.moments import Moments, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source, SourceError
-from quadlin.data.columns import find_ids
+from quadlin.data.columns import column_of, find_ids
 from quadlin.data.encoder import MISSING_LEVEL
 from quadlin.exceptions import IdentifierWarning
 from quadlin.explain.diagnosis import listed
 from quadlin.explain.tables import text_table
 
 MARKS = {"good": "ok", "note": "note", "warning": "!"}
-SCARCE = 0.05  # of the rows: fewer incomplete ones are dropped rather than filled
+NO_GAPS = "no value is missing."
 
 
 class Finding(NamedTuple):
@@ -51,8 +50,8 @@ def check(
 ) -> None:
     """Check a table, and suggest how to fit it.
 
-    Reports the numbers of rows and columns, types, missing values, constant columns
-    and whole numbers that only identify rows.
+    Reports the numbers of rows and columns, missing values, constant columns and
+    whole numbers that only identify rows.
 
       quadlin check houses.csv --target price
       quadlin check "sales/*.parquet" --target amount --json
@@ -69,62 +68,65 @@ def check(
         with watched(source, "summing", answer.silent) as watched_rows:
             rows = Rows.of(watched_rows)
             total, missing, kept, complete = rows.reduce(survey), *_missing(rows, source)
-    left_out = [str(w.message.column) for w in noticed if hasattr(w.message, "column")]
-    types = _types(source)
-    numbers = [name for name, kind in types.items() if kind == "number"]
-    ids = find_ids(rows, numbers, source.names)
-    n_rows = kept + source.dropped
+    names, n_rows, target = list(map(str, source.names)), kept + source.dropped, total.target
     if source.dropped:
         missing[read.target or "target"] = source.dropped
-    varies = to_numpy(total.features.varies(np.float64))
-    constant = [name for name, v in zip(source.names, varies, strict=True) if not v]
-    repeated = [name for name in ids if _repeats(rows, source, name)]
-    unique = [*left_out, *(name for name in ids if name not in repeated)]
-    if len(unique) < len(types):
+    texts = set(getattr(source.encoder, "text", ()))
+    numbers = [name for name in map(str, source.columns or names) if name not in texts]
+    first = next(iter(rows.walk())).X
+    ids = find_ids(rows, numbers, names)
+    repeated = [name for name in ids if _repeats(first, names.index(name))]
+    unique = [name for name in ids if name not in repeated]
+    if len(unique) < len(numbers) + len(texts):
         chosen = _without(chosen, unique)
-    width = source.width - sum(name not in repeated for name in ids)
+    varies = to_numpy(total.features.varies(np.float64))
+    constant = [name for name, v in zip(names, varies, strict=True) if not v]
+    labelled = source.labels is not None or source.boolean_target
     options = {name: getattr(read, name) for name in ("target", "weight", "format")} | read.csv
     for name in ("columns", "exclude", "categorical_features"):
         options[name] = names_in(getattr(chosen, name)) or []
     options["categorical_features"] += repeated
-    fitted = complete
     if complete < n_rows:
-        few = n_rows - complete < SCARCE * n_rows
-        options["missing"] = read.missing or ("drop" if few else "mean")
-        fitted = kept if options["missing"] == "mean" else complete
-    labelled = source.labels is not None or source.boolean_target
-    options["classify"] = (not labelled and bool(total.target.has_two_values[0])) or None
+        options["missing"] = read.missing or "mean"
+    fitted = kept if options.get("missing") == "mean" else complete
+    options["classify"] = (not labelled and bool(target.has_two_values[0])) or None
     used = {name: value for name, value in options.items() if value not in (None, [], "")}
     parts = ["quadlin fit", shlex.quote(shown), *(flag(n, v) for n, v in used.items())]
     command = " ".join([*parts, "-o model.safetensors"])
-    lines += [
-        *(Finding("note", "reading", text) for text in _notes(noticed)),
-        _incomplete(missing, n_rows, complete),
-        *_columns(types),
-        *_odd_columns(
-            {
-                "a different value in each row, like an id. Left out below": unique,
-                "whole numbers that look like ids. Categories below": repeated,
-                "constant, without information": constant,
-            }
-        ),
-        _target(source, total.target),
-        _rows(fitted),
-    ]
-    title = "The standard input" if shown == "-" else source.feed.title
-    head = f"{title}, {n_rows:,} rows × {width:,} features"
+    reading = [w.message for w in noticed if not issubclass(w.category, IdentifierWarning)]
+    lines += [Finding("note", "reading", text) for text in dict.fromkeys(map(sentence, reading))]
+    counts = listed([f"{name} {count:,}" for name, count in missing.most_common()])
+    gaps = f"{n_rows - complete:,} of {n_rows:,} rows lack a value ({counts})."
+    whole = complete == n_rows
+    lines.append(
+        Finding(*(("good", "missing", NO_GAPS) if whole else ("warning", "missing", gaps)))
+    )
+    for kind, what, columns in (
+        ("good", "numbers", numbers),
+        ("good", "categories", sorted(texts)),
+        ("warning", "a different value in each row, like an id. Left out below", unique),
+        ("warning", "whole numbers that look like ids. Categories below", repeated),
+        ("warning", "constant, without information", constant),
+    ):
+        if columns:
+            lines.append(Finding(kind, "columns", f"{listed(columns)}: {what}."))
+    lines.append(_target(source, target))
+    few_rows = Finding("warning", "rows", f"{fitted}, but a fit needs at least 2.")
+    lines.append(few_rows if fitted < 2 else Finding("good", "rows", f"{fitted:,} to fit."))
+    width = source.width - len(unique)
+    title = "The standard input" if shown == "-" else source.title
     content = {
         "data": shown,
         "rows": n_rows,
         "complete_rows": complete,
         "features": width,
-        "types": types,
         "missing": missing,
         "constant": constant,
-        "ids": [*left_out, *ids],
+        "ids": ids,
         "findings": [line._asdict() for line in lines],
         "command": command,
     }
+    head = f"{title}, {n_rows:,} rows × {width:,} features"
     table = text_table(None, [[MARKS[line.kind], line.topic, line.text] for line in lines])
     print_answer(content, [head, "", *table, "", "Try:", f"  {command}"], answer)
 
@@ -155,19 +157,11 @@ def _without(read: TableOptions, names: list[str]) -> TableOptions:
     return replace(read, columns=[join_names(left)])
 
 
-def _types(source: Source) -> dict[str, str]:
-    """Return which columns are numbers, and which are categories."""
-    if source.encoder is None:
-        return dict.fromkeys(map(str, source.names), "number")
-    columns = zip(source.encoder.input_names, source.encoder.levels, strict=True)
-    return {str(name): "number" if levels is None else "category" for name, levels in columns}
-
-
 def _missing(rows: Rows, source: Source) -> tuple[Counter[str], int, int]:
     """Return the missing values of each column, the rows with a target, and the complete ones."""
     names, kept, complete = list(map(str, source.names)), 0, 0
     counts: Counter[str] = Counter()
-    gaps = {f"{name}={MISSING_LEVEL}": name for name in getattr(source.encoder, "input_names", ())}
+    gaps = {f"{name}={MISSING_LEVEL}": name for name in getattr(source.encoder, "text", ())}
     levels = {j: gaps[name] for j, name in enumerate(names) if name in gaps}
     for chunk in rows.walk():
         n = chunk.X.shape[0]
@@ -177,61 +171,24 @@ def _missing(rows: Rows, source: Source) -> tuple[Counter[str], int, int]:
             per_column = np.bincount(chunk.absent.indices, minlength=len(names))
             counts.update({names[j]: int(per_column[j]) for j in np.flatnonzero(per_column)})
         for j, name in levels.items():
-            null = _column(chunk.X, j) > 0
+            null = column_of(chunk.X, j) > 0
             counts[name] += int(null.sum())
             bad |= null
         kept, complete = kept + n, complete + int((~bad).sum())
-    return counts, kept, complete
+    return +counts, kept, complete
 
 
-def _column(X: Any, j: int) -> np.ndarray:
-    return np.asarray(X[:, [j]].toarray()[:, 0] if issparse(X) else X[:, j])
-
-
-def _repeats(rows: Rows, source: Source, name: str) -> bool:
+def _repeats(X: Any, j: int) -> bool:
     """Tell whether a number is in several rows, as those of users and films are."""
-    values = _column(next(iter(rows.walk())).X, list(map(str, source.names)).index(name))
+    values = column_of(X, j)
     return len(np.unique(values)) < len(values)
 
 
-def _notes(noticed: list[warnings.WarningMessage]) -> list[str]:
-    kept = [w.message for w in noticed if not issubclass(w.category, IdentifierWarning)]
-    return list(dict.fromkeys(map(sentence, kept)))
-
-
-def _incomplete(missing: Counter[str], rows: int, complete: int) -> Finding:
-    if complete == rows:
-        return Finding("good", "missing", "no value is missing.")
-    counts = listed([f"{name} {count:,}" for name, count in missing.most_common()])
-    gaps = rows - complete
-    verb = "has" if gaps == 1 else "have"
-    text = f"{gaps:,} of {rows:,} rows {verb} a missing value ({counts})."
-    return Finding("warning", "missing", text)
-
-
-def _columns(types: dict[str, str]) -> list[Finding]:
-    lines = []
-    for kind, plural in (("number", "numbers"), ("category", "categories")):
-        if names := [name for name in types if types[name] == kind]:
-            text = f"{len(names):,} of {plural} ({listed(names)})."
-            lines.append(Finding("good", "columns", text))
-    return lines
-
-
-def _odd_columns(odd: dict[str, list[str]]) -> list[Finding]:
-    return [
-        Finding("warning", "columns", f"{listed(names)}: {what}.")
-        for what, names in odd.items()
-        if names
-    ]
-
-
 def _target(source: Source, target: Moments) -> Finding:
-    if source.labels is not None and len(source.labels) > 1:
-        classes = f"{len(source.labels)} classes ({listed(source.labels)})"
-        return Finding("note", "target", f"has {classes}, so fit trains a classifier.")
-    if source.boolean_target:
-        return Finding("note", "target", "is True or False, so fit trains a classifier.")
+    if source.labels is not None or source.boolean_target:
+        classes = ("False", "True") if source.labels is None else source.labels
+        text = f"has {len(classes)} classes ({listed(classes)}), so fit trains a classifier."
+        return Finding("note", "target", text)
     if not bool(target.varies(np.float64)[0]):
         text = f"is {number(float(target.mean[0]))} in every row: there is nothing to learn."
         return Finding("warning", "target", text)
@@ -240,9 +197,3 @@ def _target(source: Source, target: Moments) -> Finding:
         return Finding("note", "target", text)
     mean, sd = float(target.mean[0]), float(target.var[0]) ** 0.5
     return Finding("good", "target", f"mean {number(mean)}, standard deviation {number(sd)}.")
-
-
-def _rows(fitted: int) -> Finding:
-    if fitted < 2:
-        return Finding("warning", "rows", f"{fitted}, but a fit needs at least 2.")
-    return Finding("good", "rows", f"{fitted:,} to fit.")

@@ -42,8 +42,6 @@ from quadlin.explain.tables import eigenvalues_name, found_pairs, rank_of, text_
 from quadlin.files.model_file import PICKLE_SUFFIXES, save
 from quadlin.solve.lowrank.types import Status
 
-BETWEEN = ":"  # the two features of a pair
-
 
 @Parameter(name="*", group=Group("Model", sort_key=5))
 @dataclass(frozen=True)
@@ -152,16 +150,10 @@ def fit(
 def check_model_output(path: Path, *inputs: Any) -> None:
     """Refuse a name that promises another format than that of a model file."""
     check_output(path, *inputs)
-    suffix = path.suffix.lower()
-    if suffix == ".onnx":
+    if path.suffix.lower() in (*PICKLE_SUFFIXES, ".onnx") or format_of(path.name) is not None:
         raise UsageError(
-            f"-o {path}: fit writes .safetensors files. Save such a file first, then use quadlin "
-            "export for ONNX."
-        )
-    if suffix in PICKLE_SUFFIXES or format_of(path.name) is not None:
-        raise UsageError(
-            f"-o {path}: a model is written in the safetensors format, so its name cannot end in "
-            f"{suffix}. Use -o {path.with_suffix(MODEL_SUFFIX)}."
+            f"-o {path}: fit writes a safetensors file. Use -o {path.with_suffix(MODEL_SUFFIX)}; "
+            "quadlin export makes an ONNX graph of it."
         )
 
 
@@ -205,16 +197,12 @@ def value_of(text: Any) -> Any:
 
 def _is_classified(source: Source, answer: OutputOptions) -> bool:
     """Tell whether the target holds classes although nobody said so, and note it."""
-    if source.labels is not None:
-        classes = f"{len(source.labels)} classes ({listed(source.labels)})"
-        print_note(f"The target {source.target!r} is text: classifying {classes}.", answer.silent)
-    elif source.boolean_target:
-        text = (
-            f"The target {source.target!r} is True or False: classifying. To fit 0 and 1 as "
-            "numbers, use --no-classify."
-        )
-        print_note(text, answer.silent)
-    return source.labels is not None or source.boolean_target
+    if source.labels is None and not source.boolean_target:
+        return False
+    labels = ("False", "True") if source.labels is None else source.labels
+    classes = f"{len(labels)} classes ({listed(labels)})"
+    print_note(f"The target {source.target!r} has {classes}: classifying.", answer.silent)
+    return True
 
 
 def _remember(estimator: Any, read: TableOptions) -> None:
@@ -233,11 +221,8 @@ def _pair(text: str, names: Sequence[str]) -> tuple[str, str]:
     >>> _pair("at 9:30:age", ["age", "income", "at 9:30"])
     ('at 9:30', 'age')
     """
-    parts = text.split(BETWEEN)
-    splits = [
-        (BETWEEN.join(parts[:at]).strip(), BETWEEN.join(parts[at:]).strip())
-        for at in range(1, len(parts))
-    ]
+    parts = text.split(":")
+    splits = [(":".join(parts[:at]), ":".join(parts[at:])) for at in range(1, len(parts))]
     right = [pair for pair in splits if set(names).issuperset(pair)]
     if len(right) == 1:
         return right[0]

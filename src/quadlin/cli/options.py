@@ -41,10 +41,6 @@ WRITTEN = re.compile(
     rf"""`({"|".join(PARAMETERS)})`|\b({"|".join(PARAMETERS)})"""
     r"""=("[^"]*"|'[^']*'|\[[^]]*\]|\([^)]*\)|[\w.+-]*\w)"""
 )
-# What `printable` would escape and JSON leaves as it is: C1 controls, bidi marks, line separators.
-UNSAFE_IN_JSON = re.compile(
-    "[\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
-)
 
 
 class UsageError(ValueError):
@@ -214,8 +210,8 @@ def as_flags(text: str) -> str:
 def print_answer(content: dict[str, Any], lines: Sequence[str], answer: OutputOptions) -> None:
     """Print an answer: one JSON object, or lines."""
     if answer.json:
-        text = json.dumps(json_value(content), allow_nan=False, ensure_ascii=False)
-        sys.stdout.write(UNSAFE_IN_JSON.sub(lambda c: f"\\u{ord(c[0]):04x}", text) + "\n")
+        text = json.dumps(json_value(content), allow_nan=False)
+        sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")
     elif lines and not answer.quiet:
         sys.stdout.write("\n".join(map(printable, lines)) + "\n")
 

@@ -38,8 +38,6 @@ from quadlin.files.atomic import atomic_write
 
 SUFFIXES = (".parquet", ".pq", ".csv", ".npy")
 ROW_GROUP = 1 << 17  # rows of a Parquet row group: a chunk alone would be too small
-FITTED_SHARES = "for the shares of the classes among the fitted rows"
-COMMONEST = "for the class that is most frequent among the fitted rows"
 
 
 def predict(
@@ -83,16 +81,8 @@ def predict(
     output, suffix = _checked(output, answer, model, data)
     if interval is not None and not 0 < interval < 1:
         raise UsageError(f"--interval {interval:g} must lie between 0 and 1, such as 0.95.")
-    if std or interval:
-        if isinstance(fitted, SecondOrderClassifier):
-            raise UsageError(
-                f"{'--std' if std else '--interval'} is for models of numbers; a classifier writes "
-                "probabilities."
-            )
-        if not fitted.fitted_.has_spread:
-            raise ValueError(f"{model} has no standard errors: fit it with --uncertainty.")
-    if keep is not None and not kept:
-        raise UsageError("--keep is empty: name at least one column.")
+    if (std or interval) and isinstance(fitted, SecondOrderClassifier):
+        raise UsageError("--std and --interval are for numbers; a classifier writes probabilities.")
     if kept and suffix == ".npy":
         raise UsageError("--keep needs a .parquet or .csv file: a .npy file has no named columns.")
     source = open_rows_for(fitted, data, read, answer, keep=kept)
@@ -108,9 +98,8 @@ def predict(
             with atomic_write(output) as file:
                 rows = write(file, suffix, first.schema, tables)
     if source.dropped:
-        aside = "" if kept else ", so the predictions do not line up with the rows"
-        text = f"{source.dropped:,} rows with missing values were dropped{aside}."
-        print_note(f"warning: {text}", quiet=False)
+        text = f"warning: {source.dropped:,} rows with missing values have no prediction."
+        print_note(text, quiet=False)
     content = {"output": str(output), "rows": rows, **row_counts(source)}
     print_answer(content, [f"{rows:,} predictions in {output}"] * (suffix != "-"), answer)
 
@@ -164,12 +153,6 @@ def _write_tables(file: Any, suffix: str, schema: Any, tables: Iterator[Any]) ->
     from pyarrow.parquet import ParquetWriter
 
     if suffix == ".csv":
-        for field in schema:
-            if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
-                raise SourceError(
-                    f"Column {field.name!r} holds {field.type}, which CSV cannot hold. Write a "
-                    ".parquet file."
-                )
         header = io.StringIO()  # Arrow would write all names in quotes
         csv.writer(header, lineterminator="\n").writerow(schema.names)
         file.write(header.getvalue().encode())
@@ -324,9 +307,9 @@ def _scores_of_labels(
     table = [
         *[auc] * two,
         ["log-loss", number(content["log_loss"]), "of the probabilities, 0 is perfect"],
-        ["log-loss, constant", number(content["log_loss_constant"]), FITTED_SHARES],
+        ["log-loss, constant", number(content["log_loss_constant"]), "for the shares of classes"],
         ["accuracy", f"{content['accuracy']:.1%}", "of the labels are predicted"],
-        ["accuracy, constant", f"{content['accuracy_constant']:.1%}", COMMONEST],
+        ["accuracy, constant", f"{content['accuracy_constant']:.1%}", "for the commonest class"],
     ]
     return content, table
 

@@ -245,8 +245,8 @@ class _Progress:
 
     def __init__(self, doing: str, total: int | None = None, again: bool = False) -> None:
         self.doing, self.total, self.again = doing, total, again
-        self.passes, self.here, self.seen = 1, 0, 0
-        self.start, self.lock = time.perf_counter(), threading.Lock()
+        self.passes, self.here = 1, 0
+        self.start, self.lock = time.monotonic(), threading.Lock()
 
     def count(self, n: int) -> None:
         """Take note of rows; 0 is the end of a pass, which parts of a source do not tell."""
@@ -255,19 +255,14 @@ class _Progress:
                 self.total = max(self.total or 0, self.here)
             if n == 0 or (self.again and self.total and self.here + n > self.total):
                 self.passes, self.here = self.passes + 1, 0
-            self.seen, self.here = self.seen + n, self.here + n
+            self.here += n
 
     def __str__(self) -> str:
-        """Return what is being done, how fast, for how long, and for how long still."""
-        elapsed = time.perf_counter() - self.start
+        """Return what is being done, how far it is, and for how long it has been done."""
         parts = [f"{self.doing}, pass {self.passes}" if self.again else self.doing]
-        if self.seen:
-            parts += [f"{self.seen:,} rows", f"{self.seen / elapsed:,.0f} rows/s"]
-        parts.append(str(timedelta(seconds=int(elapsed))))
-        if self.seen and self.total:
-            left = max(0, self.total - self.here) * elapsed / self.seen
-            parts.append(f"{timedelta(seconds=int(left))} left{' in this pass' * self.again}")
-        return ", ".join(parts)
+        if self.here:
+            parts.append(f"{self.here:,}{f' of {self.total:,}' if self.total else ''} rows")
+        return ", ".join([*parts, str(timedelta(seconds=int(time.monotonic() - self.start)))])
 
 
 @contextmanager

@@ -13,13 +13,11 @@ from array_api_compat import is_array_api_obj
 from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import refuse_broken_sparse, to_numpy
-from quadlin.core.chunks import Chunk, even_cuts
+from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk, even_cuts
 from quadlin.data.files import FORMATS, File, FileSet, Format
 from quadlin.data.names import SourceError, explained
 from quadlin.data.reader import Reader, check_lengths
 from quadlin.data.source import Feed, Unit
-
-SAMPLE = 64  # rows that are hashed if an array is not in memory
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ class Slice(Unit):
             self.file.check()
 
     def identity(self, columns: Sequence[Any] | None) -> Any:
-        """Return shape, dtypes and a hash of the rows (some of those on disk), or the file."""
+        """Return a hash of the rows, or the file that they are in."""
         digests = [None if v is None else digest_of(v) for v in (self.y, self.weight)]
         if isinstance(self.X, nw.DataFrame):
             return digest_of(self.X.select(list(columns or self.X.columns))), digests
@@ -217,12 +215,15 @@ def rows_of(X: Any, part: slice) -> Any:
 
 
 def digest_of(values: Any) -> str:
-    """Return a hash of an array or a frame: of all rows, or of some if it is not in memory."""
-    if not is_held(values):
-        n = int(values.shape[0])
-        sample = np.unique(np.linspace(0, n - 1, min(SAMPLE, n)).astype(int)).tolist()
-        values = values.shape, [np.asarray(values[i : i + 1]) for i in sample]
-    return str(joblib.hash(values.to_native() if isinstance(values, nw.DataFrame) else values))
+    """Return a hash of an array or a frame; one that is not in memory is read in pieces."""
+    if isinstance(values, nw.DataFrame):
+        return str(joblib.hash(values.to_native()))
+    if is_held(values):
+        return str(joblib.hash(values))
+    n, d = int(values.shape[0]), int(np.prod(values.shape[1:]))
+    rows = max(1, BLOCK_ELEMENTS // max(1, d))
+    parts = (np.asarray(values[i : min(i + rows, n)]) for i in range(0, n, rows))
+    return str(joblib.hash([values.shape, *map(joblib.hash, parts)]))
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ DATES_AS_NUMBERS = (
     "Turn them into numbers, such as the days since a start, the month or the weekday"
 )
 FITS_FLOAT32 = {"Float32", "Float16", "Boolean", "Bool", "Int8", "Int16", "Uint8", "Uint16"}
-FEWEST_IDS = 20  # distinct whole numbers that are no accident
-DENSE_IDS = 1.5  # whole numbers per row in the range of a column that numbers its rows
+FEWEST_IDS = 20  # distinct values of a column that are no accident
 # user_id, userId, zip, postal_code, SKU; not width, paid or kids.
 NAMED_ID = re.compile(
     r"(?:^|[\W_])(?i:id|ids|code|codes|zip|zipcode|postcode|postalcode|sku|isbn|fips)$"
@@ -196,12 +195,14 @@ def are_ids(name: str, values: np.ndarray) -> bool:
     values = values[np.isfinite(values)]
     if not np.array_equal(values, np.floor(values)):
         return False
-    distinct = np.unique(values)
-    if len(distinct) < FEWEST_IDS:
+    if len(np.unique(values)) < FEWEST_IDS:
         return False
-    n, rising = len(values), bool(np.all(np.diff(values) > 0))
-    dense = bool(len(distinct) == n and distinct[-1] - distinct[0] < DENSE_IDS * n)
-    return bool(NAMED_ID.search(name)) or rising or dense
+    return bool(NAMED_ID.search(name)) or bool(np.all(np.diff(values) > 0))
+
+
+def column_of(X: Any, j: int) -> np.ndarray:
+    """Return a column of dense or sparse rows."""
+    return np.asarray(X[:, [j]].toarray()[:, 0] if issparse(X) else to_numpy(X[:, j]))
 
 
 def find_ids(rows: Rows, numbers: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -211,7 +212,6 @@ def find_ids(rows: Rows, numbers: Sequence[str], names: Sequence[str]) -> list[s
     ids = []
     for number, name in enumerate(numbers):
         j = number if place is None else place[name]
-        values = X[:, [j]].toarray()[:, 0] if issparse(X) else to_numpy(X[:, j])
-        if are_ids(str(name), values.astype(np.float64)):
+        if are_ids(str(name), column_of(X, j).astype(np.float64)):
             ids.append(str(name))
     return ids

@@ -8,8 +8,6 @@ from typing import Any
 from quadlin.data.names import SourceError, capital, first_line
 
 CSV_BLOCK = 1 << 23  # bytes; the columns' types are those of the first block
-HEAD = 1 << 16  # bytes of a header that show its separator
-LONGEST_MARK = 20  # letters of a word that may mark a missing value
 SEPARATORS = (";", "\t", "|")  # in addition to the comma
 MISSING = ("?",)  # in addition to those of Arrow: an empty cell, NA, N/A, null, NaN and the like
 # What a model remembers; not the encoding, since UTF-8 read as Latin-1 is garbled without an error.
@@ -96,8 +94,8 @@ def delimiter_of(head: bytes) -> str:
     >>> delimiter_of(b'"a,1";b;y\n1,5;2;3'), delimiter_of(b"a,b;c"), delimiter_of(b"a")
     (';', ',', ',')
     """
-    plain = re.sub(rb'"[^"]*"', b"", head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"))
-    header = re.split(rb"[\r\n]", plain, maxsplit=1)[0].decode(errors="replace")
+    line = re.split(rb"[\r\n]", head.removeprefix(b"\xef\xbb\xbf").lstrip(), maxsplit=1)[0]
+    header = re.sub(rb'"[^"]*"', b"", line).decode(errors="replace")
     most = max(SEPARATORS, key=header.count)
     return most if most in header and "," not in header else ","
 
@@ -121,7 +119,7 @@ class CsvText:
         """
         pa = arrow()
         with in_utf8(path, dialect) as stream:
-            head = stream.read(HEAD)
+            head = stream.read(CSV_BLOCK)
         if dialect.encoding == "utf8":
             for start, why in NO_CSV.items():
                 if head.startswith(start):
@@ -214,7 +212,7 @@ class CsvText:
         if match[4] is None:
             return SourceError(f"Column {name!r} of {what} is not UTF-8{row}. {ENCODINGS}")
         cell = match[4].rstrip("'").strip()
-        options = [f"give na={[cell]!r} if it is missing"] if len(cell) <= LONGEST_MARK else []
+        options = [f"give na={[cell[:80]]!r} if it is missing"]
         options += ['give decimal="," if the comma is the decimal point'] if "," in cell else []
         options += [f"give categorical_features={[name]!r} if these are codes"]
         return SourceError(

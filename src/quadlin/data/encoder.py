@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from quadlin.core.arrays import assembled
 from quadlin.core.messages import warn
 from quadlin.data.columns import (
+    FEWEST_IDS,
     OBJECTS,
     TIMES,
     Values,
@@ -179,7 +180,6 @@ def _codes(labels: list[str], levels: Levels) -> np.ndarray:
 
 
 Where = Callable[[Any, str], str]  # a column and one of its labels → the first row that has it
-FEWEST_LEVELS = 20  # all of them different, of a column that identifies its rows
 FEW_WORDS = 0.1  # of the levels of a column of numbers, at most
 
 
@@ -244,7 +244,7 @@ class SeenLevels:
         """
         name, count = str(self.name), len(self.labels)
         problem = self.number_problem(where, decimal) if self.is_plain else None
-        once = not ids and FEWEST_LEVELS <= count == self.present
+        once = not ids and FEWEST_IDS <= count == self.present
         advice = (
             f"Column {name!r} has {count} levels in {self.rows} rows and looks like an "
             f"identifier: the model learns {'nothing' if once else 'little'} from levels that "

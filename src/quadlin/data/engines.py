@@ -1,18 +1,16 @@
 """Engines that compute sums over rows: in one thread or several, on a GPU or on a cluster.
 
 On a GPU, the solver stays on the host, because a GPU factorises small matrices slowly. A pass sends
-the model, O(kd) numbers, to the device and brings back the sums, O(kd) numbers too. Numpy rows stay
-on the device if they fit; otherwise each pass copies them block by block, the next block while one
-is being summed. For numpy rows, only the passes of the fit itself (which use the rows through
-products alone) run on the device; other passes, such as the search for fields, run on the host.
-All sums over tensors on a GPU are computed there.
+the model, O(kd) numbers, to the device and brings back the sums, O(kd) numbers too. Numpy rows are
+copied to the device once. For them, only the passes of the fit itself (which use the rows through
+products alone) run there; other passes, such as the search for fields, run on the host. All sums
+over tensors on a GPU are computed there.
 """
 
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -22,7 +20,7 @@ from joblib import cpu_count
 from scipy.sparse import issparse
 
 from quadlin.core.arrays import is_numpy, mapped
-from quadlin.core.chunks import Chunk, MemorySource, RowSource, even_cuts
+from quadlin.core.chunks import Chunk, MemorySource, RowSource
 from quadlin.core.engine import (
     Engine,
     Serial,
@@ -34,12 +32,9 @@ from quadlin.core.engine import (
 from quadlin.core.library import gpu_kernels, triton_kernels
 from quadlin.core.units import Units
 from quadlin.data.dask_rows import OnCluster
-from quadlin.data.source import read_ahead
 
 T = TypeVar("T")
-SHARE = 0.7  # of the free memory of the device that resident rows may take
 WIDE_ELEMENTS = 1 << 31  # of a block for the kernels, which write nothing of that size
-STAGE_BYTES = 1 << 26  # of a block that is copied to the device
 
 
 def engine_for(source: RowSource, engine: Any) -> Engine:
@@ -119,9 +114,7 @@ class OnDevice(Engine):
     device : str
         The device, as torch names it.
     workers : int
-        Threads for the sums that are computed on the host, and for copies.
-    limit : int or None
-        Bytes of rows that may stay on the device; None takes most of the free memory.
+        Threads for the sums that are computed on the host.
     whole : OnDevice or None
         For a sample, the engine of all the rows.
     """
@@ -131,14 +124,9 @@ class OnDevice(Engine):
     elsewhere = True
 
     def __init__(
-        self,
-        source: Any,
-        device: str,
-        workers: int,
-        limit: int | None = None,
-        whole: "OnDevice | None" = None,
+        self, source: Any, device: str, workers: int, whole: "OnDevice | None" = None
     ) -> None:
-        self.source, self.device, self.limit, self.whole = source, device, limit, whole
+        self.source, self.device, self.whole = source, device, whole
         self.here = Threads(source, workers)
         self.of_numpy: bool = is_numpy(source.X) if whole is None else whole.of_numpy
         self._kept: Kept | None = None
@@ -169,12 +157,12 @@ class OnDevice(Engine):
         if per_row is None and (total := self._by_kernels(fn, params)) is not None:
             return total  # type: ignore[no-any-return]
         params, per_row = self._sent((params, per_row))
-        chunks = self._chunks(takes_wide_blocks(fn))
+        chunks = in_blocks(self.resident, takes_wide_blocks(fn))
         return brought(folded(fn, chunks, params, per_row)[0])  # type: ignore[no-any-return]
 
     def over(self, source: Any) -> Engine:
         """Return the same engine for a sample of the rows."""
-        return OnDevice(source, self.device, self.here.workers, self.limit, self)
+        return OnDevice(source, self.device, self.here.workers, self)
 
     def _by_kernels(self, fn: Callable[..., Any], params: tuple[Any, ...]) -> Any:
         """Return the sums of a pass that the kernels compute as a whole; None for other passes."""
@@ -194,7 +182,7 @@ class OnDevice(Engine):
         return kernels.summed(shape, sums, self._kept.weight)
 
     def _passes(self, kernels: Any, shape: Any, kept: Kept) -> Iterable[Any]:
-        """Return the pass over each block of rows, prepared only once if the rows stay there."""
+        """Return the pass over each block of rows, prepared only once."""
         if shape in kept.passes:
             return kept.passes[shape]
         stop = 0
@@ -204,8 +192,8 @@ class OnDevice(Engine):
             start, stop = stop, stop + chunk.X.shape[0]
             return kernels.PreparedPass(shape, chunk, kept.target[start:stop], kept.stacked)
 
-        passes = map(prepared, self._chunks(wide=True))
-        return passes if self.resident is None else kept.passes.setdefault(shape, list(passes))
+        blocks = in_blocks(self.resident, wide=True)
+        return kept.passes.setdefault(shape, list(map(prepared, blocks)))
 
     @cached_property
     def _dtype(self) -> Any:
@@ -220,34 +208,16 @@ class OnDevice(Engine):
         return table
 
     @cached_property
-    def resident(self) -> MemorySource | None:
-        """Return the rows on the device; None if they do not fit."""
-        import torch
-
+    def resident(self) -> MemorySource:
+        """Return the rows on the device."""
         if not self.of_numpy:
             return self.table
         places = getattr(self.source, "places", None)
-        if places is not None and self.whole is not None and self.whole.resident is not None:
+        if places is not None and self.whole is not None:
             rows = self.whole.resident.X[tensor(places, self.device)]
-            return MemorySource(rows, *self._values)
-        X, limit = self.table.X, self.limit
-        if limit is None:
-            limit = int(SHARE * torch.cuda.mem_get_info(self.device)[0])
-        if X.nbytes > limit:
-            return None
-        rows = torch.empty(X.shape, dtype=tensor(X[:0]).dtype, device=self.device)
-        for _ in self._copies(rows):
-            pass
+        else:
+            rows = tensor(self.table.X, self.device)
         return MemorySource(rows, *self._values)
-
-    def _chunks(self, wide: bool) -> Iterator[Chunk]:
-        resident = self.resident
-        if resident is not None:
-            yield from in_blocks(resident, wide)
-            return
-        y, weight = self._values
-        for part, block in read_ahead(self._copies()):
-            yield Chunk(block, y[part], None if weight is None else weight[part])
 
     @cached_property
     def _values(self) -> tuple[Any, Any]:
@@ -255,26 +225,6 @@ class OnDevice(Engine):
         values = self.source.values if hasattr(self.source, "values") else self.table
         y, weight = self._sent((values.y, values.weight))
         return y, weight
-
-    def _copies(self, into: Any = None) -> Iterator[tuple[slice, Any]]:
-        """Yield block after block of the rows on the device, new or in a tensor.
-
-        Several threads fill the pinned memory that a block is copied from: one alone is slower than
-        the copy. Meanwhile the next block is filled.
-        """
-        import torch
-
-        X, workers = self.table.X, self.here.workers
-        kind = tensor(X[:0]).dtype
-        with ThreadPoolExecutor(workers) as pool:
-            for a, b in even_cuts(X.shape[0], max(1, -(-X.nbytes // STAGE_BYTES))):
-                rows = X[a:b]
-                stage = torch.empty(rows.shape, dtype=kind, pin_memory=self.device != "cpu")
-                pinned, cuts = stage.numpy(), [slice(*cut) for cut in even_cuts(b - a, workers)]
-                list(pool.map(np.copyto, [pinned[c] for c in cuts], [rows[c] for c in cuts]))
-                block = torch.empty_like(stage, device=self.device) if into is None else into[a:b]
-                block.copy_(stage, non_blocking=True)
-                yield slice(a, b), block
 
     def _sent(self, value: Any) -> Any:
         def sent(leaf: Any) -> Any:

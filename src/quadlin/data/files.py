@@ -142,8 +142,6 @@ def _text(path: Any) -> str:
             f"{text} is not a file on this machine. Download it first, or give a "
             "pyarrow.dataset or a Dask frame that reads it."
         )
-    if not text or "\0" in text:
-        raise SourceError(f"The path {text!r} is empty or contains a NUL character. Check it.")
     return text
 
 

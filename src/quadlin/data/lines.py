@@ -163,11 +163,10 @@ def open_lines(files: FileSet, options: Any) -> tuple[Feed, Reader]:
         raise SourceError(
             f"{files.title} contains its own target: leave out `target` and `weight`."
         )
-    n_features, zero_based, missing = options.n_features, options.zero_based, options.missing
-    units = [Lines(file, files.format) for file in files.files]
+    width, zero_based, per_row = options.n_features, options.zero_based, 64.0
     fields: tuple[np.ndarray, ...] = ()
-    width, base, per_row = n_features, 1 - bool(zero_based), 64.0
-    if n_features is None or zero_based == "auto" or files.format == "libffm":
+    units = [Lines(file, files.format) for file in files.files]
+    if width is None or zero_based == "auto" or files.format == "libffm":
         scan = Scan()
         for i, unit in enumerate(units):
             before = scan.rows
@@ -175,12 +174,24 @@ def open_lines(files: FileSet, options: Any) -> tuple[Feed, Reader]:
                 for block in unit.blocks():
                     scan.add(*block)
             units[i] = replace(unit, rows=scan.rows - before)
-        width, base = scan.width_and_base(files, n_features, zero_based)
+        if not scan.rows:
+            raise SourceError(f"{files.title} holds no rows. At least one is needed.")
+        if not scan.entries and width is None:
+            raise SourceError(f"{files.title} has no entries, so no features. Give `n_features`.")
+        if zero_based == "auto":
+            zero_based = files.format == "libffm" or scan.low == 0
+            if not zero_based and scan.entries and width is not None and scan.high < width:
+                raise SourceError(
+                    f"{files.title}: the indices {scan.low:.0f} to {scan.high} of {width} features "
+                    "may start at 0 or at 1. Give zero_based=True or zero_based=False."
+                )
+        base = 1 - bool(zero_based)
+        width = scan.high + 1 - base if width is None else width
         fields, per_row = scan.one_hot(base), scan.entries / scan.rows
-    assert width is not None
+    base = 1 - bool(zero_based)
     units = [replace(unit, width=int(width), base=base) for unit in units]
     feed = Feed(tuple(units), files.title, per_row=per_row)
-    return feed, Reader.of_array(int(width), np.float64, True, True, missing, fields)
+    return feed, Reader.of_array(int(width), np.float64, True, True, options.missing, fields)
 
 
 @dataclass
@@ -191,7 +202,7 @@ class Scan:
     entries: int = 0
     low: float = np.inf  # least index
     high: int = -1
-    field_of: dict[int, int] = field(default_factory=dict)  # by feature
+    pairs: set[tuple[int, int]] = field(default_factory=set)  # fields, and features in them
     mixed: set[int] = field(default_factory=set)  # fields that are not one-hot
 
     def add(self, X: csr_array, y: np.ndarray, fields: np.ndarray | None) -> None:
@@ -205,37 +216,17 @@ class Scan:
         in_row = np.sort((_rows_of(X) * width + fields)[used])
         self.mixed.update((in_row[1:][in_row[1:] == in_row[:-1]] % width).tolist())
         self.mixed.update(fields[used & (X.data != 1)].tolist())
-        for pair in np.unique(X.indices * width + fields).tolist():
-            feature, number = divmod(pair, width)
-            if (known := self.field_of.setdefault(feature, number)) != number:
-                self.mixed.update((known, number))
-
-    def width_and_base(
-        self, files: FileSet, n_features: int | None, zero_based: bool | str
-    ) -> tuple[int, int]:
-        """Return the number of features, and the number of the first one in the files."""
-        if not self.rows:
-            raise SourceError(f"{files.title} holds no rows. At least one is needed.")
-        if not self.entries and n_features is None:
-            raise SourceError(f"{files.title} has no entries, so no features. Give `n_features`.")
-        base = 1 - bool(zero_based)
-        if zero_based == "auto":
-            base = 0 if files.format == "libffm" or self.low == 0 else 1
-            if base and self.entries and n_features is not None and self.high < n_features:
-                raise SourceError(
-                    f"{files.title}: the indices {self.low:.0f} to {self.high} of {n_features} "
-                    "features may start at 0 or at 1. Give zero_based=True or zero_based=False."
-                )
-        width = self.high + 1 - base if n_features is None else int(n_features)
-        return width, base
+        features, numbers = np.divmod(np.unique(X.indices * width + fields), width)
+        self.pairs.update(zip(numbers.tolist(), features.tolist(), strict=True))
 
     def one_hot(self, base: int) -> tuple[np.ndarray, ...]:
         """Return the features of each field that has one 1 per row at most."""
-        members: dict[int, list[int]] = {}
-        for feature, number in sorted(self.field_of.items()):
-            if number not in self.mixed:
-                members.setdefault(number, []).append(feature - base)
-        return tuple(np.array(group) for _, group in sorted(members.items()) if len(group) > 1)
+        numbers, features = np.array(sorted(self.pairs), dtype=np.int64).reshape(-1, 2).T
+        once = np.unique(features, return_counts=True)
+        shared = numbers[np.isin(features, once[0][once[1] > 1])]
+        good = ~np.isin(numbers, [*self.mixed, *shared])
+        groups = (features[good & (numbers == number)] - base for number in np.unique(numbers))
+        return tuple(group for group in groups if len(group) > 1)
 
 
 def _rows_of(X: csr_array) -> np.ndarray:

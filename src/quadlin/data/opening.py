@@ -19,11 +19,10 @@ from quadlin.data.arrays import (
     vector_of,
     without_batches,
 )
-from quadlin.data.columns import is_text, is_whole, number_dtype, values_of
+from quadlin.data.columns import FEWEST_IDS, OBJECTS, is_text, is_whole, number_dtype, values_of
 from quadlin.data.csv_text import Dialect
 from quadlin.data.dask_rows import is_dask_frame, open_dask_array, open_dask_frame
 from quadlin.data.encoder import (
-    FEWEST_LEVELS,
     NUMBER,
     Counts,
     SeenLevels,
@@ -262,26 +261,27 @@ def table_reader(sample: nw.DataFrame[Any], feed: Feed, options: Options) -> tup
     columns, text = feature_columns(sample, options, feed.title)
     roles, labels = {"target": options.target, "weight": options.weight}, None
     for role, name in roles.items():
-        if name is None or not _is_text(sample.get_column(name)):
+        dtype = None if name is None else sample.schema[name]
+        if dtype is None or dtype.is_numeric() or dtype in (nw.Boolean, *OBJECTS):
             continue
         if role == "weight" or options.labels is None:
             comma = ' If it has decimal commas, give decimal=",".' if feed.is_csv else ""
             raise SourceError(
-                f"{feed.title}: the {role} {name!r} has dtype {sample.schema[name]}, but must be "
+                f"{feed.title}: the {role} {name!r} has dtype {dtype}, but must be "
                 f"numbers. Choose a numeric column with `{role}`, or replace its values by "
                 f"numbers.{comma}"
             )
         labels = () if isinstance(options.labels, str) else options.labels
     encoder = options.encoder
-    dtype = number_dtype(sample.schema[name] for name in columns if name not in text)
+    kind = number_dtype(sample.schema[name] for name in columns if name not in text)
     if encoder is not None:
-        dtype = encoder.dtype
+        kind = encoder.dtype
     elif text and set(options.levels) >= text:
-        encoder = _given_encoder(columns, text, options.levels, dtype)
+        encoder = _given_encoder(columns, text, options.levels, kind)
     keep = list(options.keep)
     reader = Reader(
         columns,
-        dtype,
+        kind,
         options.target is not None or options.target_apart,
         options.missing,
         is_table=True,
@@ -296,14 +296,6 @@ def table_reader(sample: nw.DataFrame[Any], feed: Feed, options: Options) -> tup
     )
     used = [*columns, *(name for name in roles.values() if name is not None), *keep]
     return feed.only(list(dict.fromkeys(used))), reader
-
-
-def _is_text(column: nw.Series[Any]) -> bool:
-    """Return whether a column is not one of numbers."""
-    try:
-        return is_text(column)
-    except SourceError:
-        return True
 
 
 def _given_encoder(
@@ -407,7 +399,7 @@ def _see(levels: SeenLevels, column: nw.Series[Any]) -> None:
 
 def _learned_labels(seen: SeenLevels, feed: Feed, decimal: str | None) -> tuple[str, ...]:
     """Return the sorted labels of a text target, or raise an error that says why they are none."""
-    labels, most = sorted(seen.labels), max(FEWEST_LEVELS, min(MANY_LABELS, seen.rows // 2))
+    labels, most = sorted(seen.labels), max(FEWEST_IDS, min(MANY_LABELS, seen.rows // 2))
     problem = seen.number_problem(partial(_first_row, feed), decimal)
     if problem is None and len(labels) <= most:
         return tuple(labels)

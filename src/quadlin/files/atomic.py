@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from tempfile import SpooledTemporaryFile
+from tempfile import TemporaryFile
 from typing import BinaryIO, Literal
 
 TEMPORARY = ".quadlin-tmp"  # the end of the name of a file that is being written
 STALE = 3600.0  # seconds since its writer wrote last: then it was killed
-IN_MEMORY = 64 << 20  # bytes for a device or a pipe that are kept in memory until they are complete
 
 
 @contextmanager
@@ -47,8 +46,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     b'complete'
     """
     if kind_of(path) == "stream":
-        with SpooledTemporaryFile(IN_MEMORY) as file:
-            yield file  # type: ignore[misc]  # it has every method of a binary file
+        with TemporaryFile() as file:
+            yield file
             file.seek(0)
             # There is no O_CREAT, since some systems refuse it for pipes of other users.
             with os.fdopen(os.open(path, os.O_WRONLY), "wb") as stream:

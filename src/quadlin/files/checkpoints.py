@@ -15,8 +15,14 @@ from quadlin.core.arrays import mapped, namespace
 from quadlin.core.chunks import Chunk, RowSource
 from quadlin.core.rows import Rows
 from quadlin.core.version import __version__
-from quadlin.files.codec import Reader, flatten
-from quadlin.files.tensors import JSON, FileFormatError, read_tensors, write_tensors
+from quadlin.files.tensors import (
+    JSON,
+    FileFormatError,
+    Reader,
+    flatten,
+    read_tensors,
+    write_tensors,
+)
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.stream.state import InvalidContentError, StreamState, state_of, stream_of
 from quadlin.stream.stream import Stream

@@ -29,8 +29,17 @@ from quadlin.estimators.signals.sensing import MatrixSensing
 from quadlin.estimators.signals.vectors import search_effort
 from quadlin.exceptions import OptionWarning
 from quadlin.explain.interactions import PairReport
-from quadlin.files.codec import Reader, flatten, packed, unpacked
-from quadlin.files.tensors import DAMAGED, JSON, FileFormatError, read_tensors, write_tensors
+from quadlin.files.tensors import (
+    DAMAGED,
+    JSON,
+    FileFormatError,
+    Reader,
+    flatten,
+    packed,
+    read_tensors,
+    unpacked,
+    write_tensors,
+)
 from quadlin.solve.fields.draws import Draws
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import Uncertainty
@@ -185,14 +194,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     """
     name = type(estimator).__name__
     if ESTIMATORS.get(name) is not type(estimator):
-        inside = ""
-        if hasattr(estimator, "best_estimator_"):
-            inside = " Save its best_estimator_."
-        elif hasattr(estimator, "steps"):
-            inside = (
-                " Save its last step, pipeline[-1], and apply the other steps to the rows yourself."
-            )
-        raise TypeError(f"{name} cannot be saved; {', '.join(ESTIMATORS)} can.{inside}")
+        raise TypeError(f"{name} cannot be saved; {', '.join(ESTIMATORS)} can.")
     if Path(path).suffix.lower() in PICKLE_SUFFIXES:
         raise ValueError(
             f"{os.fspath(path)} is named like a pickle, but `save` writes safetensors, which "
