@@ -11,6 +11,7 @@ from contract.test_command_line import call
 from quadlin.paper.report import BEGIN, END, results_as_markdown
 from quadlin.paper.runner import frames, lines_of
 from quadlin.paper.studies import studies
+from quadlin.paper.studies.recovery import fewest_rows
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "reproduction" / "full"
@@ -52,6 +53,13 @@ def test_every_study_has_a_verdict_on_the_page():
 def test_claims_that_hold_in_part_are_not_called_true(title):
     (line,) = (line for line in PAGE.splitlines() if line.startswith(f"| {title} |"))
     assert line.endswith(("| no |", "| in part |"))
+
+
+def test_the_readme_states_the_map_of_recovery():
+    least = fewest_rows(rows("transition"))
+    assert set(least) == {(k, r) for k in (1, 4, 20) for r in (1, 10, 100) if k > 1 or r == 1}
+    stated = f"from {min(least.values())} to {max(least.values())} rows per parameter"
+    assert stated in " ".join((DOCS.parent / "README.md").read_text(encoding="utf-8").split())
 
 
 @pytest.mark.smoke
