@@ -16,7 +16,7 @@ the CPU time, scores the predictions on test rows (which is not counted), and re
 paper's rule ends the iteration; a solver may stop earlier.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 from math import isfinite
@@ -40,7 +40,6 @@ from quadlin.paper.study import Row
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.types import Options, Solution, finished
 
-Style = Mapping[str, Any]  # keywords of matplotlib
 Predict = Callable[[Array], Array]  # rows as sampled (n, d) → (n,)
 METHODS: dict[str, tuple[str, str, str, str]] = {  # name, colour, marker and line in all pictures
     "published": ("authors' code", "#88CCEE", "X", "-"),
@@ -211,17 +210,16 @@ def steps(method: str, data: Sample, rank: int, max_iter: int = 50) -> list[Step
 
 
 def moment_steps(
-    data: Sample, law: Law, rank: int, method: str, count: int, seed: int, fresh: bool
+    data: Sample, law: Law, rank: int, method: str, count: int, seed: int
 ) -> Iterator[Step]:
-    """Take one moment step after another, each on new rows if they must be fresh."""
+    """Take one moment step after another, each on new rows."""
     units, rng = Standardised.of(data.X, data.y), np.random.default_rng([seed, 1])
 
     def batches() -> Batches:
         yield units.rows(data.X, data.y)
-        while fresh:
+        while True:
             X = law.draw(rng, *data.X.shape)
             yield units.rows(X, data.truth(X))
-        yield from repeat(units.rows(data.X, data.y))
 
     models = ITERATIONS[method](batches(), rank, data.truth.has_diagonal, seed)
     yield from (units.step(model) for model in islice(models, 1, count + 1))

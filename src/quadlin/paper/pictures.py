@@ -1,13 +1,13 @@
 """Pictures of measurements: computed once from plain numbers, drawn on axes of matplotlib."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
 
 import numpy as np
 
-from quadlin.paper.methods import METHODS, Style, name_of
+from quadlin.paper.methods import METHODS, name_of
 from quadlin.paper.study import power
 
 TINY = 1e-60  # what a logarithmic axis shows a zero as, and 1 over it infinity
@@ -15,7 +15,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS, LINES = "os^Dv<>P", ("-", "--", ":", "-.")
 
 
-def style_of(number: int, key: str) -> Style:
+def style_of(number: int, key: str) -> dict[str, Any]:
     """Return how to draw a series: that of its method, or one by its number."""
     known = {entry[0]: entry for entry in METHODS.values()}
     by_number = ("", COLOURS[number % len(COLOURS)], MARKERS[number % 8], LINES[number % 4])
@@ -35,7 +35,6 @@ class Curves:
     level: tuple[float, str] | None = None  # a line across, with its words
     slopes: bool = False  # whether the legend names the exponent of y = a·xᵖ
     limits: tuple[float | None, float | None] = (None, None)
-    styles: Mapping[str, Style] = field(default_factory=dict)
     size: tuple[float, float] = (6.4, 4.6)
 
     def draw(self, ax: Any, legend: bool = True) -> None:
@@ -46,7 +45,7 @@ class Curves:
         ax.set_yscale("log" if "y" in self.log else "linear")
         for number, (name, (x, y)) in enumerate(self.series.items()):
             keys, mean, low, high = self._grouped(x, y)
-            style = {**style_of(number, name), **self.styles.get(name, {})}
+            style = style_of(number, name)
             label = f"{name}: slope {power(x, y).exponent:.2f}" if self.slopes else name
             if numeric:
                 every = max(1, len(keys) // 12)

@@ -155,20 +155,13 @@ def _run(study: Study | str, task: Task, device: str, threads: int | None) -> Ro
 def opened(folder: Path, head: dict[str, Any]) -> Path:
     """Return the file of results, with its size and settings as the first line."""
     path = folder / RESULTS
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        there = head_of(folder)
-        if there is None:
-            path.write_text(json.dumps(head) + "\n", encoding="utf-8")
-        else:
-            with path.open("r+", encoding="utf-8") as file:  # an interrupted line ends here
-                if not file.read().endswith("\n"):
-                    file.write("\n")
-    except OSError as error:
-        raise FolderError(
-            f"Results cannot be written to {str(folder)!r} ({error.strerror}). Choose another "
-            "`folder`, or make it writable."
-        ) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    there = head_of(folder)
+    if there is None:
+        path.write_text(json.dumps(head) + "\n", encoding="utf-8")
+    elif path.exists() and not path.read_text(encoding="utf-8").endswith("\n"):
+        with path.open("a", encoding="utf-8") as file:  # an interrupted line ends here
+            file.write("\n")
     if there not in (None, head):
         raise FolderError(
             f"{str(folder)!r} holds results of size and settings {there}, not {head}. Choose "

@@ -277,18 +277,14 @@ def overview(frames: Mapping[str, Frame]) -> dict[str, Together]:
 def ends(frame: Frame) -> Frame:
     """Return the last line of each solver in each trial."""
     keys = ["distribution", "noise", "seed", "solver"]
-    last = (
-        frame.sort_values("iteration", kind="stable")
-        .groupby(keys, sort=False, as_index=False)
-        .last()
-    )
-    return last.assign(nmse=np.maximum(last["nmse"], FLOOR))
+    lines = frame.sort_values("iteration", kind="stable").groupby(keys, sort=False, as_index=False)
+    return lines.last().assign(nmse=lambda last: np.maximum(last["nmse"], FLOOR))
 
 
 def final_errors(frame: Frame) -> dict[str, float]:
     """Return the geometric mean over the trials of each solver's last test NMSE."""
-    means = np.log(ends(frame)["nmse"]).groupby(ends(frame)["solver"], sort=False).mean()
-    return {str(key): float(np.exp(value)) for key, value in means.items()}
+    errors = ends(frame).groupby("solver", sort=False)["nmse"]
+    return {str(key): float(np.exp(np.log(part).mean())) for key, part in errors}
 
 
 def judge(name: str, frame: Frame) -> Verdict:
@@ -297,32 +293,24 @@ def judge(name: str, frame: Frame) -> Verdict:
     checks: list[bool] = []
     sentences: list[str] = []
     clean: dict[str, dict[str, float]] = {}  # final errors by distribution, without noise
-    for title, part in parts(frame).items():
-        text, noise, power = (
-            part["distribution"].iloc[0],
-            part["noise"].iloc[0],
-            part["power"].mean(),
-        )
-        bound = 3 * noise**2 * degrees_of_freedom(d, k) / n / power
+    for (text, noise), part in frame.groupby(["distribution", "noise"], sort=False):
+        bound = 3 * noise**2 * degrees_of_freedom(d, k) / n / part["power"].mean()
         last, goal = final_errors(part), max(NEAR, bound)
         passes = {key: passes_to(part[part["solver"] == key], goal) for key in last}
         if not {"plain", *DESCENTS} <= set(last):
             return Verdict("in part", "Not every solver of the panel was run.")
         checks.append(last["plain"] <= max(EXACT, bound))
         checks += [passes[key] > MUCH * passes["plain"] for key in DESCENTS]
-        if not noise:
-            clean[text] = last
         if name != "levels":
             ended = listed(f"{name_of(key)} at {value:.1e}" for key, value in last.items())
-            counts = listed(f"{name_of(key)} {_count(count)}" for key, count in passes.items())
-            sentences.append(
-                f"The test NMSE ends for {ended}. Passes to an NMSE of {goal:.0e}: {counts}."
-            )
+            counts = listed(f"{name_of(key)} {count:.0f}" for key, count in passes.items())
+            sentences.append(f"The test NMSE ends for {ended}.")
+            sentences.append(f"Passes to an NMSE of {goal:.0e}: {counts.replace('inf', 'never')}.")
         elif not noise:
-            ended = listed(
-                f"{name_of(m)} at {last[m]:.1e}" for m in ("plain", "gaussian", *DESCENTS)
-            )
-            sentences.append(f"{title.split(';')[0]}: skewness {law(text).kappa:.2f}, {ended}.")
+            clean[text] = last
+            shown = ("plain", "gaussian", *DESCENTS)
+            ended = listed(f"{name_of(key)} at {last[key]:.1e}" for key in shown)
+            sentences.append(f"{law(text).words}: skewness {law(text).kappa:.2f}, {ended}.")
     if name == "levels":
         first, level = clean[LEVELS[0]], clean[LEVELS[-1]]
         checks += [first[DESCENTS[0]] > EXACT, first[DESCENTS[1]] > MUCH * level[DESCENTS[1]]]
@@ -333,10 +321,6 @@ def passes_to(part: Frame, goal: float) -> float:
     """Return the mean number of passes to a goal; infinite if a trial does not get there."""
     reached = part[part["nmse"] <= goal].groupby("seed")["passes"].min()
     return float(reached.mean()) if len(reached) == part["seed"].nunique() else float("inf")
-
-
-def _count(passes: float) -> str:
-    return f"{passes:.0f}" if np.isfinite(passes) else "never"
 
 
 def panel(name: str, settings: Settings | None = None) -> Study:

@@ -37,7 +37,7 @@ def run_rate(task: Task, device: str) -> list[Row]:
     """
     name, n, d, k, seed = (task[key] for key in ("law", "n", "d", "k", "seed"))
     data = sample(name, n, d, k, seed, ratio=task.get("ratio", 1.0))
-    models = moment_steps(data, law(name), k, task["method"], task["steps"], seed, True)
+    models = moment_steps(data, law(name), k, task["method"], task["steps"], seed)
     errors = [float(np.linalg.norm(data.truth.w) + 1.0)]  # ‖w‖ + ‖M‖₂, the error of nothing
     with np.errstate(all="ignore"):
         for model in models:
