@@ -231,6 +231,20 @@ def test_every_way_to_ask_for_a_coefficient_gives_the_same_number(kind):
         assert pair.coefficient == view[pair.first, pair.second]
 
 
+@pytest.mark.parametrize("uncertainty", [False, True, "robust"])
+def test_a_pair_has_one_coefficient_and_one_standard_error_wherever_it_is_listed(uncertainty):
+    model = SecondOrderRegressor(uncertainty=uncertainty, random_state=0).fit(FLATS, RENT)
+    assert len(model.pairs_) > 0
+    summary = model.summary().to_frame().set_index(["first", "second"])
+    view = model.interactions_.to_frame().set_index(["first", "second"])
+    for pair in model.pairs_:
+        names = pair.first, pair.second
+        assert pair.coefficient == view.loc[names, "coefficient"] == model.interaction(*names)
+        assert summary.loc[names, "estimate"] == pair.coefficient
+        errors = [summary.loc[names, "std_error"], view.loc[names, "std_error"]]
+        assert [*errors, model.interaction_std(*names)] == pytest.approx([pair.std_error] * 3)
+
+
 @pytest.mark.smoke
 def test_a_frame_of_interactions_has_every_product():
     model = fitted("rank 2")

@@ -26,7 +26,7 @@ from quadlin.exceptions import ExtrapolationWarning
 from quadlin.explain.decomposition import Decomposition, whole_columns
 from quadlin.explain.diagnosis import diagnose
 from quadlin.explain.effects import Contributions, Effects, contributions_of, effects_of
-from quadlin.explain.interactions import Interactions, PairReport, report_of_products
+from quadlin.explain.interactions import Interactions, PairReport
 from quadlin.explain.page import report_page
 from quadlin.explain.summary import ModelSummary, summary_of
 from quadlin.files.atomic import atomic_write
@@ -72,7 +72,9 @@ class SecondOrderModel(BaseEstimator):
         return self.interactions_[first, second]
 
     def interaction_std(self, first: Name, second: Name) -> float:
-        """Return the standard error of `interaction`. Needs ``uncertainty=True``.
+        """Return the standard error of `interaction`.
+
+        Needs ``uncertainty=True``, except for the pairs of `pairs_`.
 
         Parameters
         ----------
@@ -83,8 +85,9 @@ class SecondOrderModel(BaseEstimator):
         -------
         float
         """
-        self._law()
         error = self.interactions_.std_error(first, second)
+        if error is None:
+            self._law()  # raises an error that says how to have it
         assert error is not None
         return error
 
@@ -142,12 +145,7 @@ class SecondOrderModel(BaseEstimator):
     @property
     def pairs_(self) -> PairReport | None:
         """The single pairs in the model, with standard errors and tests; None without a search."""
-        fitted = self._fitted("pairs_")
-        if (report := fitted.pair_report) is None:
-            return None
-        left = max(1.0, fitted.n_rows if fitted.law is None else float(fitted.law.left))
-        rank = int(fitted.state.low_rank.s.shape[0])
-        return report_of_products(report, fitted.interactions(), left, rank)
+        return self._fitted("pairs_").pair_report
 
     @property
     def alpha_(self) -> tuple[float, float]:
@@ -177,7 +175,7 @@ class SecondOrderModel(BaseEstimator):
     @property
     def interactions_(self) -> Interactions:
         """Coefficients of products: ``interactions_["a", "b"]``, ``interactions_.top(10)``."""
-        return self._fitted("interactions_").interactions()
+        return self._fitted("interactions_").interactions
 
     @property
     def encoder_(self) -> TableEncoder | None:

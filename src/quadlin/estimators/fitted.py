@@ -22,7 +22,13 @@ from quadlin.data.fields import field_numbers
 from quadlin.estimators.checks import check_survey, warn_of_extremes
 from quadlin.estimators.columns import Columns
 from quadlin.estimators.tasks import FitResult, Task, is_sparse
-from quadlin.explain.interactions import Interactions, PairReport, report_of_fit, stream_report
+from quadlin.explain.interactions import (
+    Interactions,
+    PairReport,
+    report_of_fit,
+    report_of_products,
+    stream_report,
+)
 from quadlin.solve.composite.fitting import fit, interrupted, with_passes
 from quadlin.solve.fields.draws import Draws
 from quadlin.solve.fits.fit_state import FitState
@@ -161,12 +167,27 @@ class Fitted:
         """Return the names of the features, text columns by their levels."""
         return self.columns.names
 
-    @property
+    @cached_property
     def pair_report(self) -> PairReport | None:
         """Return the report of a search for pairs; None if there was none or its pairs are gone."""
-        if self.pairs is not None:
-            return self.pairs
-        return stream_report(self.names, self.state, self.n_rows)
+        report = self.pairs
+        if report is None:
+            report = stream_report(self.names, self.state, self.n_rows)
+        if report is None:
+            return None
+        left = max(1.0, self.n_rows if self.law is None else float(self.law.left))
+        return report_of_products(
+            report, self._products(), left, int(self.state.low_rank.s.shape[0])
+        )
+
+    @cached_property
+    def interactions(self) -> Interactions:
+        """Return a view of M in the user's units, whose errors are also those of `pair_report`."""
+        view, report = self._products(), self.pair_report
+        if self.law is not None or report is None:
+            return view
+        errors = {frozenset(view.positions(*pair[:2])): pair.std_error for pair in report.pairs}
+        return replace(view, errors=errors)
 
     @property
     def fill(self) -> dict[str, float]:
@@ -278,7 +299,7 @@ class Fitted:
         units = self.state.units
         return units.target.scale * self.law.predict_std(Block(X, units))
 
-    def interactions(self) -> Interactions:
+    def _products(self) -> Interactions:
         """Return a view of M in the user's units."""
         state = self.state
         model, scale = state.model, to_numpy(state.units.scale).astype(np.float64)

@@ -94,18 +94,8 @@ class Effects(Records[Effect]):
         return frame_of(columns_of([e._replace(second=e.second or "") for e in self], Effect))
 
     def strongest_levels(self, top: int) -> list[LevelEffect]:
-        """Return some levels by falling effect; each column has a share of them.
-
-        Otherwise columns with many levels, such as users, would leave no place for the others.
-        """
-        levels = sorted(self.levels, key=lambda level: -abs(level.effect))
-        columns = {level.column for level in levels}
-        rest = dict.fromkeys(columns, max(1, top // max(1, len(columns))))
-        kept = []
-        for level in levels:
-            rest[level.column] -= 1
-            kept += [level] * (rest[level.column] >= 0)
-        return kept[:top]
+        """Return some levels by falling effect."""
+        return sorted(self.levels, key=lambda level: -abs(level.effect))[:top]
 
     def __str__(self) -> str:
         lines = [

@@ -1,7 +1,7 @@
 """Which features interact: coefficients of products, and the report of a search for pairs."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isclose, nan
 from typing import Any, NamedTuple
@@ -80,6 +80,7 @@ class Interactions:
     sd: np.ndarray  # (d,), of the features
     names: Sequence[str]
     entry_std: Callable[[int, int], float] | None = None  # the standard error of M_ij
+    errors: Mapping[frozenset[int], float] | None = None  # of single coefficients, by positions
 
     def __repr__(self) -> str:
         d, k = self.factor.shape
@@ -88,16 +89,16 @@ class Interactions:
     @unflagged
     def __getitem__(self, pair: tuple[Name, Name]) -> float:
         """Return the coefficient of x_i·x_j in y, for features by position or name."""
-        i, j = (self._position(feature) for feature in pair)
+        i, j = self.positions(*pair)
         if self.vanishes(i, j):
             return 0.0
         return _times(i, j) * float(self.factor[i] * self.signs @ self.factor[j])
 
     def std_error(self, first: Name, second: Name) -> float | None:
         """Return the standard error of the coefficient of x_i·x_j; None where it is not known."""
+        i, j = self.positions(first, second)
         if self.entry_std is None:
-            return None
-        i, j = self._position(first), self._position(second)
+            return (self.errors or {}).get(frozenset((i, j)))
         return 0.0 if self.vanishes(i, j) else _times(i, j) * self.entry_std(i, j)
 
     def vanishes(self, i: int, j: int) -> bool:
@@ -107,7 +108,7 @@ class Interactions:
     @unflagged
     def row(self, feature: Name) -> np.ndarray:
         """Return the coefficients of the products of one feature with each feature."""
-        i = self._position(feature)
+        i = position_of(self.names, feature)
         coefficients = 2 * (self.factor @ (self.signs * self.factor[i]))
         square = coefficients[i] / 2 * self.has_diagonal[i]
         coefficients[self._together(i, slice(None))] = 0.0  # one of them is always zero
@@ -200,8 +201,9 @@ class Interactions:
         error = self.std_error(i, j)
         return Interaction(self.names[i], self.names[j], coefficient, strength, error)
 
-    def _position(self, feature: Name) -> int:
-        return position_of(self.names, feature)
+    def positions(self, first: Name, second: Name) -> tuple[int, int]:
+        """Return the positions of two features."""
+        return position_of(self.names, first), position_of(self.names, second)
 
 
 def _times(i: int, j: int) -> int:
@@ -525,7 +527,7 @@ def report_of_products(
     """
 
     def columns(pair: Pair) -> frozenset[tuple[int, int]]:
-        places = (position_of(view.names, name) for name in pair[:2])
+        places = view.positions(*pair[:2])
         return frozenset((int(view.field[j]), j if view.field[j] < 0 else -1) for j in places)
 
     pairs_of = Counter(map(columns, report.pairs))
