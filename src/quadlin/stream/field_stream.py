@@ -22,9 +22,8 @@ from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.types import Options, Plan, Problem, Record
 from quadlin.stream.batch import lengthened
-from quadlin.stream.row_sample import Buffer
+from quadlin.stream.row_sample import Buffer, shortened
 from quadlin.stream.stream import Stream
-from quadlin.stream.verdict import shortened
 
 BATCH = 2**16  # rows that are kept until they are learned, after the first ones
 GROWTH = 1.1  # of the first rows, after which all of them are learned again

@@ -10,15 +10,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.sparse import csr_array, issparse, vstack
 
-from quadlin.core.arrays import Array, namespace
+from quadlin.core.arrays import Array, moved, namespace, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.losses import value_and_slope
 from quadlin.core.model import Model, predict
+from quadlin.core.units import Units
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.observations import row_hash
-from quadlin.solve.lowrank.sample import stacked
-from quadlin.stream.verdict import constant_of, shortened
 
 
 @dataclass
@@ -93,44 +92,36 @@ class RowSample:
     """Some of the rows so far; `fed` returns the sample that includes further rows."""
 
     most: int  # rows to keep
-    seen: int = 0  # rows so far
-    rows: Chunk | None = None
-    numbers: np.ndarray | None = None  # (m,), the positions of the kept rows in the stream
-    largest: int = 0  # the largest hash of a kept row
+    seen: int  # rows so far
+    numbers: np.ndarray  # (m,), the positions of the kept rows in the stream
+    X: np.ndarray  # (m, d)
+    y: np.ndarray  # (m,)
+    weight: np.ndarray  # (m,)
 
     @classmethod
     def of_features(cls, d: int) -> "RowSample | None":
         """Return an empty sample for rows of d features; None if they are too many to keep."""
-        rows = max(FEWEST, NUMBERS // (d + 2))
-        return cls(rows) if rows * (d + 2) <= MOST_NUMBERS else None
+        rows, none = max(FEWEST, NUMBERS // (d + 2)), np.zeros(0)
+        fits = rows * (d + 2) <= MOST_NUMBERS
+        return cls(rows, 0, none.astype(int), np.zeros((0, d)), none, none) if fits else None
 
     def fed(self, chunk: Chunk) -> "RowSample":
         """Return the sample of all rows so far and these."""
-        seen = self.seen + chunk.X.shape[0]
-        numbers = np.arange(self.seen, seen)
-        full = self.numbers is not None and len(self.numbers) == self.most
-        if full and not (row_hash(numbers) < self.largest).any():
-            return replace(self, seen=seen)  # no new row is kept
-        if self.numbers is not None:
-            numbers = np.concatenate([self.numbers, numbers])
-        before = len(numbers) - chunk.X.shape[0]
-        hashes = row_hash(numbers)
-        kept = np.sort(np.argsort(hashes, kind="stable")[: self.most])
-        new = _weighted(chunk).at(kept[kept >= before] - before)  # copies
-        if before:
-            old = self._rows.at(kept[kept < before])
-            X, y, weight = (old.X, alike(new.X, old.X)), (old.y, new.y), (old.weight, new.weight)
-            new = Chunk(*(stacked(parts) for parts in (X, y, weight)))
-        return RowSample(self.most, seen, new, numbers[kept], int(hashes[kept].max(initial=0)))
-
-    @property
-    def _rows(self) -> Chunk:
-        assert self.rows is not None
-        return self.rows
+        new = np.arange(self.seen, self.seen + chunk.X.shape[0])
+        if len(self.numbers) == self.most:  # only rows of smaller hashes than the largest enter
+            new = new[row_hash(new) < row_hash(self.numbers).max()]
+        at = new - self.seen
+        X = chunk.X[at, ...].toarray() if issparse(chunk.X) else to_numpy(chunk.X[at, ...])
+        y, weight = to_numpy(chunk.y[at]), chunk.weights[at]
+        numbers = np.concatenate([self.numbers, new])
+        kept = np.sort(np.argsort(row_hash(numbers), kind="stable")[: self.most])
+        parts = ((self.X, X), (self.y, y), (self.weight, weight))
+        rows = (np.concatenate(part)[kept] for part in parts)
+        return RowSample(self.most, self.seen + chunk.X.shape[0], numbers[kept], *rows)
 
     def shrunk(self, state: FitState, loss: str) -> FitState:
         """Return the state with its model shortened if the constant is better on these rows."""
-        if self.rows is None:
+        if not len(self.y):
             return state
         model, c = state.model, constant_of(state.units, loss)
         best, least = 0.0, self._loss(shortened(model, c, 0.0), state, loss)
@@ -143,15 +134,17 @@ class RowSample:
         return replace(state, model=shortened(model, c, best))
 
     def _loss(self, model: Model, state: FitState, loss: str) -> float:
-        rows, xp = self._rows, namespace(model.U)
-        f = xp.astype(predict(model, Block(rows.X, state.units)), xp.float64)
-        y = xp.astype(state.units.standardised_target(rows.y), xp.float64)
-        total = float(xp.astype(rows.weight, xp.float64) @ value_and_slope(loss, f, y)[0])
+        X, y, weight = (moved(a, state.units.scale) for a in (self.X, self.y, self.weight))
+        f = namespace(y).astype(predict(model, Block(X, state.units)), y.dtype)
+        total = float(weight @ value_and_slope(loss, f, state.units.standardised_target(y))[0])
         return total if np.isfinite(total) else np.inf
 
 
-def _weighted(chunk: Chunk) -> Chunk:
-    """Return the rows with weights; rows without weights get weights of one."""
-    if chunk.weight is not None:
-        return chunk
-    return replace(chunk, weight=namespace(chunk.y).ones_like(chunk.y))
+def constant_of(units: Units, loss: str) -> float:
+    """Return the best constant, as a standardised prediction."""
+    return 0.0 if loss == "squared" else units.target.centre
+
+
+def shortened(model: Model, c: float, theta: float) -> Model:
+    """Return c + θ·(f − c), where f is the model."""
+    return replace(model, s=theta * model.s, w=theta * model.w, c=c + theta * (model.c - c))

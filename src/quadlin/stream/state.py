@@ -7,14 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import Array, to_numpy
-from quadlin.core.chunks import Chunk
+from quadlin.core.arrays import Array
 from quadlin.core.moments import Tally
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.composer import PairRequest
 from quadlin.solve.fields.contexts import Posterior
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.lowrank.observations import row_hash
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options
 from quadlin.stream.batch import Pending
 from quadlin.stream.field_stream import FieldStream
@@ -22,7 +20,6 @@ from quadlin.stream.pair_batches import PairPending
 from quadlin.stream.row_sample import Buffer, RowSample
 from quadlin.stream.stream import Stream
 from quadlin.stream.strict import Stage, Start
-from quadlin.stream.verdict import StreamVerdict
 
 LARGEST_WEIGHT = 1e150  # whose square is still finite
 
@@ -49,18 +46,6 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class SampledRows:
-    """The sample of all rows so far with which a stream compares its model and the constant."""
-
-    most: int  # rows to keep
-    seen: int  # rows so far
-    numbers: np.ndarray  # (c,), the positions of the kept rows in the stream
-    X: np.ndarray  # (c, d)
-    y: np.ndarray  # (c,)
-    weight: np.ndarray  # (c,)
-
-
-@dataclass(frozen=True)
 class StreamState:
     """Everything that a stream has learned, except the names of features and their fields."""
 
@@ -82,12 +67,11 @@ class StreamState:
     strict: bool = False
     start: Start | None = None  # of a strict stream that has no first model yet
     since: float = 0.0
-    verdict: StreamVerdict | None = None
-    proven: bool = False
+    worse: bool = False
     probe: Array | None = None
     pairs: PairRequest | None = None
     pair_pending: PairPending | None = None
-    sample: SampledRows | None = None
+    sample: RowSample | None = None
     most_rows: int | None = None  # of a stream of fields
     rank: int = 0
     posterior: Posterior | None = None
@@ -132,7 +116,7 @@ def require(good: Any, what: str) -> None:
 # What a stream and its state both have, under the same names.
 SHARED = (
     *("options", "batch_size", "goal", "first_limit", "seed", "pending", "automatic", "strict"),
-    *("start", "since", "verdict", "proven", "probe", "pairs", "pair_pending"),
+    *("start", "since", "worse", "probe", "pairs", "pair_pending", "sample"),
 )
 
 
@@ -159,7 +143,6 @@ def state_of(stream: Stream) -> StreamState:
         weight=tally.weight,
         squared_weight=tally.squared_weight,
         chosen=None if stream.chosen == stream.options else stream.chosen,
-        sample=_sampled_rows(stream.sample),
         **of_fields,
     )
 
@@ -185,29 +168,11 @@ def stream_of(
         stream = FieldStream.of(stream, *at)
     for name in SHARED:
         setattr(stream, name, getattr(state, name))
-    stream.sample = _sample(state.sample)
     stream._current = stream.state if state.current is None else state.current
     if state.waiting is not None:
         stream.waiting = _buffer(state.waiting, len(names))
     stream._chosen = state.options if state.chosen is None else state.chosen
     return stream
-
-
-def _sampled_rows(sample: RowSample | None) -> SampledRows | None:
-    if sample is None or sample.rows is None or sample.numbers is None or not len(sample.numbers):
-        return None
-    X, rows = sample.rows.X, sample.rows
-    X = X.toarray() if issparse(X) else to_numpy(X)
-    y, weight = to_numpy(rows.y), rows.weights
-    return SampledRows(sample.most, sample.seen, sample.numbers, X, y, weight)
-
-
-def _sample(rows: SampledRows | None) -> RowSample | None:
-    if rows is None:
-        return None
-    largest = int(row_hash(rows.numbers).max())
-    chunk = Chunk(rows.X, rows.y, rows.weight)
-    return RowSample(rows.most, rows.seen, chunk, rows.numbers, largest)
 
 
 def _buffer(waiting: Waiting, d: int) -> Buffer:

@@ -5,7 +5,7 @@ divides the stream into calls changes nothing but rounding.
 """
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,19 @@ from quadlin.solve.composite.composer import FEWEST_ROWS
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.lowrank.types import FIXED, Options, Plan, finished
-from quadlin.stream.batch import Pending, batch_step, gather, undone
+from quadlin.stream.batch import Pending, batch_step, gather
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step
 from quadlin.stream.row_sample import Buffer, RowSample
-from quadlin.stream.strict import Beginning, Stage, Start, as_log_odds, stands_out, still_moving
-from quadlin.stream.verdict import StreamVerdict, first_verdict, trusted, verdict_of
+from quadlin.stream.strict import (
+    Beginning,
+    Stage,
+    Start,
+    as_log_odds,
+    is_worse,
+    no_worse,
+    stands_out,
+    still_moving,
+)
 
 PIECES = 8  # of the rows of one call, at least, in a stream that keeps none
 FIRST_ROWS = 2  # per parameter in the first batch, at least: with fewer, later steps diverge
@@ -44,9 +52,8 @@ class Stream(Beginning):
     With `pairs`, the first batch is searched for pairs. Those that it shows become columns of a
     regression on all rows so far, which keeps a Gram matrix and takes no steps.
 
-    New rows judge the model before it learns from them. If they find it worse than a constant,
-    `current` is shortened towards the constant, while the steps continue from the full model. The
-    same happens if the constant is better on a sample of all rows.
+    If the constant is better on a sample of all rows, `current` is shortened towards it, while the
+    steps continue from the full model. Without rows, the last batch decides before it is learned.
 
     A stream does not change: `fed` returns another one that has learned more.
 
@@ -153,7 +160,8 @@ class Stream(Beginning):
             self.goal = 2 * rows
             return
         self._current = self._shown(learned)
-        self.verdict, self.proven = self._judged(learned), self._proves_steps()
+        if self.state is not None and self.pending is not None:
+            self.worse = is_worse(self.pending, self.state, self.options.loss)
         self.state = learned
         self.options, self.automatic = self._chosen, FIXED
         if self.options.loss != "squared" and learned.running is None:
@@ -186,7 +194,7 @@ class Stream(Beginning):
                 return self.state
             return pair_step(self.state, self.pair_pending, self.make_units)
         if self.start is not None:  # a full step needs a complete batch, and is judged first
-            state = self._trusted_early(self.start, self.state)
+            state = self._trusted_early(self.state)
             state = still_moving(state)
             if self.options.loss == "squared":
                 return state
@@ -208,43 +216,12 @@ class Stream(Beginning):
         return fit(rows, plan, surveyed=surveyed)
 
     def _shown(self, learned: FitState) -> FitState:
-        """Return the learned state, as far as new rows confirm it.
-
-        A step is shown once new rows have found an earlier one harmless. The model is shortened
-        towards the constant if they find it worse.
-        """
+        """Return the learned state, shortened if it is worse than the constant."""
         if self.state is None or self.start is not None or self.pending is None:
             return learned
-        if not self._proves_steps() and learned.before is not None and learned.walker is None:
-            learned = replace(learned, model=learned.before, before=None)
-        learned = trusted(learned, self._judged(learned), self.options.loss)
-        sample = self.sample
-        return learned if sample is None else sample.shrunk(learned, self.options.loss)
-
-    def _proves_steps(self) -> bool:
-        """Tell whether new rows, including pending ones, have judged steps and undone none."""
-        state, pending = self.state, self.pending
-        if state is None or pending is None:
-            return self.proven
-        if undone(state, pending, self.options.loss) is not None:
-            return False
-        return self.proven or state.before is not None
-
-    def _judged(self, learned: FitState) -> StreamVerdict | None:
-        """Return the verdict including the pending rows, on the model without them.
-
-        Rows that undo a step say nothing about the model before it.
-        """
-        state, pending, loss = self.state, self.pending, self.options.loss
-        if state is None or self.start is not None or pending is None or not pending.sums.weight:
-            return self.verdict
-        if self.verdict is None:
-            verdict = first_verdict(state, loss)
-        else:
-            verdict = self.verdict.faded(pending.sums.weight / learned.features.weight)
-        if undone(state, pending, loss) is not None:
-            return verdict
-        return verdict + verdict_of(pending.sums, pending.target, state, learned.units, loss)
+        if self.sample is None:
+            return no_worse(learned, self.worse, self.options.loss)
+        return self.sample.shrunk(learned, self.options.loss)
 
     def _step(self, pending: Pending) -> FitState:
         assert self.state is not None

@@ -19,6 +19,7 @@ import numpy as np
 
 from quadlin.core.arrays import Array, lead, namespace, orthonormal
 from quadlin.core.chunks import Chunk
+from quadlin.core.losses import constant_deviance
 from quadlin.core.model import Model, constant_model, in_units, tied
 from quadlin.core.moments import Moments, Tally, survey
 from quadlin.core.sums import Sums
@@ -34,7 +35,7 @@ from quadlin.solve.lowrank.tangent import orthonormalised
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
 from quadlin.stream.batch import WALK_ROWS, Pending, undone, watchful
-from quadlin.stream.verdict import StreamVerdict, trusted, verdict_of
+from quadlin.stream.row_sample import constant_of, shortened
 
 SIGNIFICANT = 1.5  # times the noise: an eigenvalue above it stands out
 REAL = 2.0  # times the noise within the block: a smaller eigenvalue counts as zero
@@ -201,6 +202,23 @@ def still_moving(state: FitState) -> FitState:
     return state if explained else replace(state, status=Status.searching)
 
 
+def is_worse(pending: Pending, state: FitState, loss: str) -> bool:
+    """Tell whether the constant is better on rows that the model has not learned."""
+    target, units, unit = pending.target, state.units, loss_unit(loss, state.units)
+    mean, var = float(target.mean[0]), float(target.var[0])
+    constant = var + (mean - units.target.mean) ** 2
+    if loss != "squared":
+        constant = unit * constant_deviance(mean, units.target.centre)
+    return not unit * pending.sums.loss <= target.weight * constant
+
+
+def no_worse(state: FitState, worse: bool, loss: str) -> FitState:
+    """Return the state, or that of the constant if the model is worse."""
+    if not worse:
+        return state
+    return replace(state, model=shortened(state.model, constant_of(state.units, loss), 0.0))
+
+
 def judged(state: FitState, pending: Pending | None, goal: int) -> FitState:
     """Return the state with the last model that new rows did not find worse.
 
@@ -264,8 +282,7 @@ class Beginning:
     since: float = field(default=0.0, init=False)  # weight of the rows before those averaged
     goal: int = field(default=0, init=False)  # rows of the batch that is being gathered
     pending: Pending | None = field(default=None, init=False)  # sums of a later batch
-    verdict: StreamVerdict | None = field(default=None, init=False)  # of new rows on the model
-    proven: bool = field(default=False, init=False)  # whether a step was found to do no harm
+    worse: bool = field(default=False, init=False)  # than the constant on the last batch
     probe: Array | None = field(default=None, init=False)  # (d, 1): what M may lack
 
     def _with_sums_of(self, chunk: Chunk) -> Pending:
@@ -296,7 +313,7 @@ class Beginning:
         self.pending = self._with_sums_of(chunk)
         if self.pending.rows < self.goal:
             return
-        verdict = self._early_verdict(start, self.state)
+        self.worse = is_worse(self.pending, self.state, "squared")
         if start.stage is Stage.power:
             self.state, self.start = power_step(self.state, self.pending, start, *self._early)
             if self.start.stage is Stage.power and self.start.batches == 0:
@@ -314,34 +331,14 @@ class Beginning:
                 self.state = self._step(self.pending)
                 self._walk()
         self.pending = None
-        # Without a start, the next verdict begins with all rows so far. After a step that was
-        # undone, the model is the one before, which was judged.
-        judged_before = self.state.before is None and verdict is not None
-        self.verdict = None if self.start is None else self.verdict if judged_before else verdict
 
-    def _early_verdict(self, start: Start, state: FitState) -> StreamVerdict | None:
-        """Return the verdict of the pending rows on the model whose residuals were summed."""
-        pending = self.pending
-        if pending is None or not pending.sums.weight:
-            return None
-        with_slope = start.stage is Stage.contraction
-        return verdict_of(pending.sums, pending.target, state, state.units, "squared", with_slope)
-
-    def _trusted_early(self, start: Start, state: FitState) -> FitState:
-        """Return the last model that new rows did not find worse than the one before.
-
-        It is shortened if it is worse than a constant, as after a first step that was too long.
-        """
+    def _trusted_early(self, state: FitState) -> FitState:
+        """Return the last model that new rows did not find worse than the one before."""
         if self.pending is not None and not state.history[-1].step:  # no model yet: a constant
             features = state.features + self.pending.features
             target = state.target + self.pending.target
             return constant_state_of(features, target, *self._early)
-        shown, verdict = judged(state, self.pending, self.goal), self.verdict
-        enough = self.pending is not None and 2 * self.pending.rows >= self.goal
-        if enough and shown is state:
-            verdict = self._early_verdict(start, state)
-        worse = verdict is not None and verdict.model > verdict.constant
-        return trusted(shown, verdict, "squared") if worse else shown
+        return no_worse(judged(state, self.pending, self.goal), self.worse, "squared")
 
     def _find_block(self) -> None:
         """Start the power iteration for M."""
