@@ -171,10 +171,6 @@ def lazily_with_std(predict: Callable[..., Any], X: Any, dtype: np.dtype) -> tup
     return both[:, 0], both[:, 1]
 
 
-class ChunkError(RuntimeError):
-    """Rows that could not be summed: which ones, and why."""
-
-
 class OnCluster(Engine):
     """Rows that are sent to the workers of a cluster once, and summed there.
 
@@ -198,8 +194,7 @@ class OnCluster(Engine):
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         threads = sum(worker["nthreads"] for worker in workers)
         parts = source.parts(max(1, PARTS_PER_THREAD * threads))
-        tasks = [_task(delayed, number, part) for number, part in enumerate(parts)]
-        self.blocks = client.persist(tasks)
+        self.blocks = client.persist([_task(delayed, part) for part in parts])
 
     @cached_property
     def heights(self) -> list[int]:
@@ -217,8 +212,8 @@ class OnCluster(Engine):
         sent = delayed(params, traverse=False, pure=False)  # one node, however many parts
         shares = [None] * len(self.blocks) if per_row is None else cut(per_row, self.heights)
         level = [
-            delayed(_sum, pure=False)(number, block, fn, sent, share)
-            for number, (block, share) in enumerate(zip(self.blocks, shares, strict=True))
+            delayed(_sum, pure=False)(block, fn, sent, share)
+            for block, share in zip(self.blocks, shares, strict=True)
         ]
         while len(level) > 1:
             groups = (level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN))
@@ -234,15 +229,15 @@ class OnCluster(Engine):
         return Serial(source)
 
 
-def _task(delayed: Any, number: int, part: Any) -> Any:
+def _task(delayed: Any, part: Any) -> Any:
     """Return the task that reads a part on a worker; Dask's blocks are its inputs."""
     units: Any = part.feed.units if isinstance(part, Source) else ()
     if not any(isinstance(unit, Partition) for unit in units):
-        return delayed(_read, pure=False)(number, part, None)
+        return delayed(_read, pure=False)(part, None)
     blocks = [[_delayed_block(v) for v in (unit.X, unit.y, unit.weight)] for unit in units]
     empty = [replace(unit, X=None, y=None, weight=None) for unit in units]
     part = replace(part, feed=replace(part.feed, units=empty))
-    return delayed(_read, pure=False)(number, part, blocks)
+    return delayed(_read, pure=False)(part, blocks)
 
 
 def _delayed_block(block: Any) -> Any:
@@ -253,7 +248,7 @@ def _delayed_block(block: Any) -> Any:
     return tasks[0] if isinstance(tasks, list) else tasks.ravel()[0]
 
 
-def _read(number: int, part: Any, blocks: Any) -> list[Chunk]:
+def _read(part: Any, blocks: Any) -> list[Chunk]:
     """Read the chunks of a part, on a worker."""
     if blocks is not None:
         units = [
@@ -261,10 +256,7 @@ def _read(number: int, part: Any, blocks: Any) -> list[Chunk]:
             for unit, (X, y, weight) in zip(part.feed.units, blocks, strict=True)
         ]
         part = replace(part, feed=replace(part.feed, units=units))
-    try:
-        return list(part)
-    except Exception as error:
-        raise ChunkError(f"Part {number} of the rows could not be read: {error}") from error
+    return list(part)
 
 
 def _height(chunks: list[Chunk]) -> int:
@@ -272,19 +264,12 @@ def _height(chunks: list[Chunk]) -> int:
 
 
 def _sum(
-    number: int, chunks: list[Chunk], fn: Callable[..., T], params: tuple[Any, ...], per_row: Any
+    chunks: list[Chunk], fn: Callable[..., T], params: tuple[Any, ...], per_row: Any
 ) -> T | None:
     """Return the sum over one part, on a worker, with one thread per part."""
     _keep_temporaries()
-    try:
-        with one_blas_thread():
-            return folded(fn, chunks, params, per_row)[0]
-    except Exception as error:
-        rows = _height(chunks)
-        raise ChunkError(
-            f"Part {number} of the rows ({rows} rows) could not be summed: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+    with one_blas_thread():
+        return folded(fn, chunks, params, per_row)[0]
 
 
 @cache

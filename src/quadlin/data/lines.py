@@ -125,7 +125,7 @@ class Lines(FileUnit):
     def read(self, columns: Sequence[Any] | None, rows: int) -> Iterator[Any]:
         """Yield the rows and targets of each block."""
         for X, y, _ in self.blocks():
-            yield placed(X, self.width, self.base, self.file.path), y
+            yield placed(X, self.width or 0, self.base, self.file.path), y
 
     def cut(self, count: int) -> "Sequence[Lines]":
         """Cut at about equal distances; a compressed file cannot be cut."""
@@ -135,19 +135,18 @@ class Lines(FileUnit):
         return [replace(self, first=a, last=b, rows=None) for a, b in pairwise(ends)]
 
 
-def placed(X: csr_array, width: int | None, base: int, path: str) -> csr_array:
+def placed(X: csr_array, width: int, base: int, path: str) -> csr_array:
     """Return rows of `width` features with indices from 0; in the file they start at `base`."""
     indices = X.indices - base
     if X.nnz and indices.min() < 0:
         raise SourceError(
             f"{path} has an index 0, but its indices start at 1. Use zero_based=True."
         )
-    if X.nnz and width is not None and indices.max() >= width:
+    if X.nnz and indices.max() >= width:
         raise SourceError(
             f"{path} has index {int(indices.max()) + base}, but there are {width} "
             "features. Raise `n_features`, or check the file."
         )
-    width = width or X.shape[1]
     kind = np.int32 if max(width, X.nnz) < np.iinfo(np.int32).max else np.int64
     parts = X.data, indices.astype(kind), X.indptr.astype(kind)
     return csr_array(parts, shape=(X.shape[0], width))
@@ -185,11 +184,9 @@ def open_lines(files: FileSet, options: Any) -> tuple[Feed, Reader]:
                     f"{files.title}: the indices {scan.low:.0f} to {scan.high} of {width} features "
                     "may start at 0 or at 1. Give zero_based=True or zero_based=False."
                 )
-        base = 1 - bool(zero_based)
-        width = scan.high + 1 - base if width is None else width
-        fields, per_row = scan.one_hot(base), scan.entries / scan.rows
-    base = 1 - bool(zero_based)
-    units = [replace(unit, width=int(width), base=base) for unit in units]
+        width = scan.high + bool(zero_based) if width is None else width
+        fields, per_row = scan.one_hot(1 - bool(zero_based)), scan.entries / scan.rows
+    units = [replace(unit, width=int(width), base=1 - bool(zero_based)) for unit in units]
     feed = Feed(tuple(units), files.title, per_row=per_row)
     return feed, Reader.of_array(int(width), np.float64, True, True, options.missing, fields)
 
