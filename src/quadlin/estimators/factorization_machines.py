@@ -313,7 +313,7 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     Without one-hot fields, cost and memory are those of :class:`SecondOrderRegressor`. Rows with at
     least two one-hot fields (users, items, hours, devices), perhaps with numbers and lists of
     labels as well, are fitted by their posterior if ``alpha="auto"``: up to 60 sampled and then up
-    to 40 variational sweeps over all columns (24 and 16 for 100,000 rows and more), in
+    to 40 variational sweeps over all columns (15 and 10 for 160,000 rows and more), in
     O(nnz(X)·k² + d·k³) time each, with O(n·k² + d·k²) memory. Of a Source for which that is more
     than 4 GB, or `max_memory`, the first rows are fitted so, and the others learned as by
     `partial_fit`. Every column has a coefficient and a factor with a normal prior; each

@@ -11,6 +11,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import refuse_broken_sparse, to_numpy
+from quadlin.core.kernels import with_data
 from quadlin.core.losses import probability
 from quadlin.core.messages import warn
 from quadlin.data.columns import check_frame
@@ -19,7 +20,7 @@ from quadlin.data.names import position_of, shortened
 from quadlin.data.reader import fill_missing
 from quadlin.estimators.checks import clear_errors, is_whole
 from quadlin.estimators.columns import warn_unseen
-from quadlin.estimators.fitted import Fitted, Reach
+from quadlin.estimators.fitted import Fitted
 from quadlin.explain.decomposition import whole_columns
 from quadlin.explain.tables import frame_of
 from quadlin.solve.fields.pairwise_predictions import (
@@ -32,7 +33,6 @@ from quadlin.solve.fields.pairwise_predictions import (
 )
 
 SIDES = ("user_rows", "item_rows")
-ROW = "quadlin row"  # the name of a column of positions
 Frame = nw.DataFrame[Any]
 # Columns that identify those who are recommended something, not what is recommended to them.
 PEOPLE = re.compile(
@@ -383,9 +383,10 @@ class TwoTables:
         """Return rows as `predict` uses them."""
         if not self.clips:
             return half
-        reach, at = self.fitted.reach, half.features
-        low, high = np.asarray(reach.low)[at], np.asarray(reach.high)[at]
-        return half._replace(X=Reach(low, high).clipped(half.X)[0])
+        X, at, reach = csr_array(half.X), half.features, self.fitted.reach
+        shape = (X.shape[0], len(reach.low))
+        limited = reach.clipped(csr_array((X.data, at[X.indices], X.indptr), shape))
+        return half._replace(X=with_data(X, limited[0].data))
 
     def excluded(self, pairs: Any) -> csr_matrix | None:
         """Return the pairs that are left out as a matrix, users by items."""
@@ -485,17 +486,13 @@ def matches(
             "positions, those of users and those of items."
         )
     ids = [_ids(frame, pairs, side, encoder) for frame, side in zip(frames, SIDES, strict=True)]
-    sides = [
-        frame.with_row_index(ROW).select([ROW, *its])
-        for frame, its in zip(frames, ids, strict=True)
-    ]
     # Most pairs are of other users: the frames' library compares what has the same dtype.
-    pairs = _within(pairs, sides[0], ids[0])
-    sides = [_within(side, pairs, its) for side, its in zip(sides, ids, strict=True)]
+    pairs = pairs[_among(pairs, frames[0], ids[0]).tolist()]
     rows = []
-    for side, its in zip(sides, ids, strict=True):
+    for frame, its in zip(frames, ids, strict=True):
+        near = _among(frame, pairs, its).tolist()
         at: dict[tuple[str, ...], list[int]] = {}
-        for i, key in zip(side.get_column(ROW).to_list(), keys_of(side, its), strict=True):
+        for i, key in zip(near, keys_of(frame.select(its)[near], its), strict=True):
             at.setdefault(key, []).append(i)
         rows.append(at)
     keys = zip(*(keys_of(pairs, its) for its in ids), strict=True)
@@ -506,14 +503,15 @@ def matches(
     return ordered[:, 0], ordered[:, 1]
 
 
-def _within(rows: Frame, others: Frame, names: list[Any]) -> Frame:
-    """Return the rows whose values may also be those of other rows."""
+def _among(rows: Frame, others: Frame, names: list[Any]) -> np.ndarray:
+    """Return the positions of rows whose values may also be those of other rows."""
+    may = np.ones(len(rows), dtype=bool)
     for name in names:
         values, known = rows.get_column(name), others.get_column(name)
         plain = values.dtype == known.dtype and values.dtype not in (nw.List, nw.Object)
         if plain and not known.null_count():
-            rows = rows.filter(values.is_in(known.unique().to_list()))
-    return rows
+            may &= values.is_in(known.unique().to_list()).to_numpy().astype(bool)
+    return np.flatnonzero(may)
 
 
 def _ids(frame: Frame, pairs: Frame, side: str, encoder: TableEncoder | None) -> list[Any]:

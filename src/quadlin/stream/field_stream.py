@@ -25,7 +25,8 @@ from quadlin.stream.batch import lengthened
 from quadlin.stream.row_sample import Buffer, shortened
 from quadlin.stream.stream import Stream
 
-BATCH = 2**16  # rows that are kept until they are learned, after the first ones
+LEAST_BATCH = 2**12  # rows that are learned together after the first ones, or one per level
+MOST_BATCH = 2**20
 GROWTH = 1.1  # of the first rows, after which all of them are learned again
 ANEW = 5  # every fifth time from the beginning, else from where they were
 NUMBERS = 8  # (k + 1)×(k + 1) matrices per level that inference holds at a time, at most
@@ -55,7 +56,7 @@ class FieldStream(Stream):
     """
 
     rank: int = 0  # of the machine, before negligible components are dropped
-    most_rows: int = BATCH
+    most_rows: int = MOST_BATCH
     posterior: Posterior | None = None  # of all complete batches, or of the first rows
     counted: int = 0  # of the rows that are waiting, those that the posterior includes
 
@@ -64,7 +65,7 @@ class FieldStream(Stream):
         cls,
         stream: Stream,
         rank: int,
-        most_rows: int = BATCH,
+        most_rows: int = MOST_BATCH,
         posterior: Posterior | None = None,
         counted: int = 0,
     ) -> "FieldStream":
@@ -76,7 +77,11 @@ class FieldStream(Stream):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.sample = None
-        self.goal = self.most_rows if self.state is None else min(BATCH, self.most_rows)
+        self.goal = self.most_rows if self.state is None else self._later_goal()
+
+    def _later_goal(self) -> int:
+        """Return the rows of a batch after the first: learning them costs as much as the levels."""
+        return min(max(LEAST_BATCH, len(self.make_units.names)), self.most_rows)
 
     def fed(self, chunk: Chunk) -> Stream:
         """Return a stream that has received these rows, and learned from complete batches."""
@@ -112,7 +117,7 @@ class FieldStream(Stream):
         if self.waiting.rows < self.goal:
             return
         self.state = self._current = self._learn_pending(complete=True)
-        self.waiting, self.counted, self.goal = Buffer(), 0, min(BATCH, self.most_rows)
+        self.waiting, self.counted, self.goal = Buffer(), 0, self._later_goal()
 
     def _learn_pending(self, complete: bool = False) -> FitState:
         """Return the state with the rows that are waiting; keep the posterior of complete ones."""

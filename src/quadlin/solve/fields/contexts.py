@@ -309,9 +309,7 @@ class Posterior(NamedTuple):
         frame = Frame.of(rows, inside, moments_of(Rows.of(rows))[0], labels)
         contexts = Contexts(rows, frame, frame.signs(rank), np.random.default_rng(seed), labels)
         deque(infer(contexts.machine, tol=STREAM_TOL), maxlen=0)
-        d, evidence = source.X.shape[1], contexts.evidence()
-        learned = contexts.learned().moved(columns, fields, d)
-        return cls(learned, evidence.moved(columns, d), share)
+        return contexts.posterior(share).moved(columns, fields, source.X.shape[1])
 
     def after(self, source: MemorySource, again: bool = False) -> "Posterior":
         """Learn further rows, in time proportional to their number; priors and noise stay.
