@@ -27,9 +27,8 @@ from quadlin.solve.choose.choice import fit_choosing, search_of
 from quadlin.solve.choose.penalties import maximised
 from quadlin.solve.choose.rank_search import FIRST_RANK, RankSearch, leaves_mean
 from quadlin.solve.choose.residual_spectrum import spectrum_beside
-from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.fits.uncertainty import ErrorSteps, Uncertainty
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha, Design
 from quadlin.solve.lowrank.levels import Fields, settled, settled_steps
 from quadlin.solve.lowrank.linear_model import Gram
@@ -605,7 +604,7 @@ def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty 
     were multiplied by `share` for the search. None if some parameters are not in the regression.
     """
     search, fit = joint.search, joint.fit
-    columns, units, before = fit.solution.columns, search.units, search.rows.walks
+    columns, units = fit.solution.columns, search.units
     (d, k), q = columns.model.U.shape, len(columns.features)
     if q < d or (k and not columns.tangent):
         return None
@@ -633,8 +632,7 @@ def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty 
     xp, like = namespace(units.scale), {"dtype": units.scale.dtype, "device": units.scale.device}
     parts = (E, steps, W[1 : 1 + d], W[0] + free @ diagonal)
     law = settled_steps(Steps(*(xp.asarray(v, **like) for v in parts)), units, fields)
-    passes = search.rows.walks - before
-    return Uncertainty(units, ErrorSteps.of(law), noise, noise, dof, freedom, True, True, passes)
+    return Uncertainty(units, ErrorSteps.of(law), noise, noise, dof, freedom, True)
 
 
 def _inverse_root(H: np.ndarray) -> np.ndarray:

@@ -13,9 +13,8 @@ from quadlin.core.block import Block
 from quadlin.core.model import predict
 from quadlin.core.rows import Rows
 from quadlin.solve.fields.contexts import Learned
-from quadlin.solve.fits.error_steps import ErrorSteps
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.fits.uncertainty import ErrorSteps, Uncertainty
 
 PREDICTIONS = 2**22  # numbers of a block of predictions: rows × (rank + 1) × machines
 LAW_DRAWS = 100  # a standard error is then uncertain by 7%, a mean variance over rows by far less
@@ -158,7 +157,7 @@ def law_of_draws(
         leverage = float(np.mean(np.var(predicted(X), axis=1))) / noise**2
         dof = min(n * leverage, n - 1)
         spread = _steps(state, drawn, fields)
-        law = Uncertainty(units, spread, noise, 1.0, dof, n - dof, False, True, len(drawn))
+        law = Uncertainty(units, spread, noise, 1.0, dof, n - dof, False)
     X = _new_pairs(csr_matrix(X), fields)
     f, model = predicted(X), to_numpy(predict(state.model, Block(X, units)))
     mean = float(np.mean((f - model[:, None]) ** 2))

@@ -2,53 +2,100 @@ r"""The uncertainty of a fit: the noise, and standard errors of anything linear 
 
 At the optimum the error t of the model, on the tangent space, is Gaussian (Laplace):
 
-.. math:: t \sim N(0, \sigma^2 H^{-1}), \quad H = J^\top \Omega J + R + C, \quad
+.. math:: t \sim N(0, \sigma^2 A^{-1}), \quad A = J^\top \Omega J + R, \quad
           \sigma^2 = \frac{\sum_i \omega_i r_i^2}{n - \mathrm{dof}}, \quad
-          \mathrm{dof} = \mathrm{tr}\, H^{-1} J^\top \Omega J, \quad n = \sum_i \omega_i
+          \mathrm{dof} = \mathrm{tr}\, A^{-1} J^\top \Omega J, \quad n = \sum_i \omega_i
 
-J is the linearised model, Ω the row weights (repetitions), R the ridge, and A = JᵀΩJ + R. With a
-ridge this is the posterior under the prior of that ridge. Its intervals include the bias of
-shrinkage if the coefficients are about as large as the prior says, as with penalties of largest
-evidence; they are too short if a given penalty is much too large. C is the curvature of the rank-k
-matrices against the residual, 2 P_⊥ E[r zzᵀ] P_⊥ G S⁻¹: it is negligible if M stands out from the
-noise; otherwise it is the cost of fitting noise.
+J is the linearised model, Ω the row weights (repetitions) and R the ridge: it is the linear model
+on the tangent space. With a ridge this is the posterior under the prior of that ridge. Its
+intervals include the bias of shrinkage if the coefficients are about as large as the prior says, as
+with penalties of largest evidence; they are too short if a given penalty is much too large. They
+are also too short for a component that fits noise: the curvature of the rank-k matrices is left
+out, which is negligible if M stands out from the noise.
 
-H⁻¹ is kept as m tangent steps with Σ tᵢtᵢᵀ = H⁻¹, so the variance of a linear functional L is
-σ² Σ L(tᵢ)². They are an exact root if A is small enough to be formed, otherwise draws of
-N(0, H⁻¹/m) by perturb-and-solve. Both take the root of I + A⁻¹C by the midpoint rule for
+A⁻¹ is kept as m tangent steps with Σ tᵢtᵢᵀ = A⁻¹, so the variance of a linear functional L is
+σ² Σ L(tᵢ)². They are an exact root if A is small enough to be formed, otherwise `draws`.
 
-.. math:: (1 + x)^{-1/2} = \frac{2}{\pi} \int_0^{\pi/2} \frac{d\varphi}{1 + x \cos^2 \varphi}
+All this assumes equal noise in all rows. Robust errors do not: the residuals give the noise of each
+direction (White, 1980; MacKinnon and White's HC3, 1985),
 
-whose terms (A + C cos²φ)⁻¹ can be applied by conjugate gradients, and which stays bounded as
-x → −1, where two directions of the noise compete for a place in M.
+.. math:: \mathrm{cov} = A^{-1} \left( J^\top \mathrm{diag}(\omega_i^2 e_i^2)\, J
+          + \sigma^2 R \right) A^{-1}, \quad e_i = \frac{r_i}{1 - h_i}, \quad
+          h_i = \omega_i\, \varphi_i^\top A^{-1} \varphi_i
 
-All this assumes equal noise in all rows. `robust` errors do not: see `sandwich`.
+with φ the rows of J. With the same noise in every row it is again σ²A⁻¹. A row counts as one
+observation, independent of the others, whatever its weight: weights may be precisions or shares of
+a population. With Huber's loss, ω are the weights of its reweighted least squares. The loss is
+curved only inside the bend, so the rows outside are subtracted from A.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf, nan, sqrt
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from quadlin.core.arrays import Array, namespace, unflagged
+from quadlin.core.arrays import Array, namespace, symmetric, unflagged
 from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
+from quadlin.core.engine import folded
 from quadlin.core.messages import warn
-from quadlin.core.model import Model
+from quadlin.core.model import Model, Steps, changes, predict
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
+from quadlin.core.sums import ELEMENTS, Sums, cut_rows
 from quadlin.core.units import Units
-from quadlin.solve.fits.curvature import Curvature, drawn, inverse_root
-from quadlin.solve.fits.error_steps import ErrorSteps
-from quadlin.solve.fits.sandwich import Laplace, sandwiched
-from quadlin.solve.lowrank.gauss_newton import Point, smallest_loss
+from quadlin.solve.fits.draws import drawn
+from quadlin.solve.lowrank.design import EXACT_COLUMNS, Design
+from quadlin.solve.lowrank.gauss_newton import GaussNewton, smallest_loss
 from quadlin.solve.lowrank.levels import Fields, settled_steps
+from quadlin.solve.lowrank.linear_model import Gram, Products
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Whitener
 
-DENSE_LIMIT = 1500  # parameters up to which A is formed: about where draws become cheaper
 NORMAL = 1e12  # degrees of freedom with which Student's law is the normal one
 DRAWS = 64  # a standard error from m draws is itself uncertain by 1/√(2m), here 9%
+INSIDE = 0.05  # of the curvature along a direction: the least that remains with Huber's loss
+
+
+class ErrorSteps(Steps):
+    """Steps tᵢ with Σ tᵢtᵢᵀ the covariance of (c, w, M): a functional L has variance Σ L(tᵢ)²."""
+
+    @classmethod
+    def of(cls, steps: Steps) -> "ErrorSteps":
+        """Return steps as a covariance."""
+        return cls(steps.E, steps.H, steps.w, steps.c)
+
+    def of_predictions(self, block: Block, units: Units) -> Array:
+        """Return the variances of f(z), (n,)."""
+        xp, (_, m, k) = namespace(self.E), self.H.shape
+        size = max(1, ELEMENTS // max(1, block.n_rows * max(1, k)))
+        variance = xp.zeros(block.n_rows, dtype=self.E.dtype, device=self.E.device)
+        for start in range(0, m, size):
+            variance = variance + _squares(changes(block, self[start : start + size], units.free))
+        return variance
+
+    def of_coefficients(self, units: Units) -> tuple[Array, float]:
+        """Return the variances of D(w − 2Mν), (d,), and of the value at x = 0."""
+        xp = namespace(self.E)
+        given = (units.scale, units.mean, units.rest, units.free)
+        D, mean, rest, free = (xp.astype(a, xp.float64) for a in given)
+        t = Steps(*(xp.astype(a, xp.float64) for a in (self.E, self.H, self.w, self.c)))
+        nu = mean * D + rest
+        along = t.times(nu, free)
+        b = t.c - free @ t.diagonals() - nu @ t.w + nu @ along  # c − Σ_F m − νᵀw + νᵀMν
+        return _squares(D[:, None] * (t.w - 2 * along)), float(_squares(b))
+
+    def of_interaction(self, i: int, j: int, units: Units) -> float:
+        """Return the variance of the entry ij of M."""
+        del units  # these steps are measured from the means of groups
+        return float(_squares(self.H[j, :, :] @ self.E[i, :] + self.H[i, :, :] @ self.E[j, :]))
+
+
+def _squares(values: Array) -> Array:
+    """Return Σ Lᵢ² of functionals L of the steps, (…, m)."""
+    return namespace(values).sum(values * values, axis=-1)
 
 
 @dataclass(frozen=True)
@@ -61,9 +108,7 @@ class Uncertainty:
     coefficients of two equal columns, have the spread of the part that the rows do determine:
     predictions for rows like those fitted are right, the single coefficients are conventions.
 
-    Memory: O(mkd), where m ≤ 1500 is the number of parameters if `exact`, otherwise of draws. With
-    d > 2000 features C is left out: this is right if M stands out from the
-    noise, and too optimistic otherwise.
+    Memory: O(mkd), where m ≤ 1500 is the number of parameters if `exact`, otherwise of draws.
     """
 
     units: Units
@@ -72,9 +117,7 @@ class Uncertainty:
     error: float  # σ of the parameters: the same, but for Huber's loss and for missing values
     dof: float  # the effective number of parameters
     left: float  # n − dof: for quantiles of Student's t; `NORMAL` if the noise is known
-    exact: bool  # whether Σ tᵢtᵢᵀ = H⁻¹; otherwise on average over draws, or an approximation
-    converged: bool  # whether the draws reached CG_TOL; otherwise spreads are too small
-    passes: int  # over the rows
+    exact: bool  # whether Σ tᵢtᵢᵀ = A⁻¹; otherwise on average over draws, or an approximation
     robust: bool = False  # whether noise may differ between rows
 
     def predict_std(self, block: Block, predictive: bool = False) -> Array:
@@ -127,7 +170,7 @@ def uncertainty_of(
     robust: bool = False,
     bend: float = inf,
     unit_noise: bool = False,
-    dense_limit: int = DENSE_LIMIT,
+    most_exact: int = EXACT_COLUMNS,
     draws: int = DRAWS,
 ) -> Uncertainty:
     """Compute the uncertainty of a model that was fitted to these rows.
@@ -150,57 +193,50 @@ def uncertainty_of(
     unit_noise : bool
         Whether the noise is known to be 1, as in the least squares that approximate a likelihood at
         its optimum. Then H is Fisher's information, and quantiles are normal ones.
-    dense_limit : int
-        Most parameters 1 + d + dk whose matrix is formed: three passes, O((dk)²) memory.
+    most_exact : int
+        Most parameters whose matrix is formed: two passes, O((dk)²) memory.
     draws : int
         Number of draws if there are more parameters; memory for some 6·draws·(k + 1)·d numbers, of
-        which a sixth is kept, and d×d up to d = 2000. Passes: 20 to 30 with n = 10kd, more if C
-        must be reduced.
+        which a sixth is kept. Passes: 20 to 30 with n = 10kd.
 
     Returns
     -------
     Uncertainty
     """
-    before = rows.walks
-    task = Curvature(Problem(rows, units, options, rng), white)
-    p = task.point_of(model)
-    exact, converged = 1 + p.U.shape[0] * (1 + p.U.shape[1]) <= dense_limit, True
-    task.learn_c(p)
+    problem = Problem(rows, units, options, rng)
+    task, design = GaussNewton(problem, white), Design.at(model.U, units, options)
+    exact = sum(design.sizes) <= most_exact
     if exact:
-        steps, root, dof = inverse_root(task, p)
+        steps, dof = Gram.of(rows, design).error_steps(options.alpha)
     else:
-        steps, dof, converged = drawn(task, p, draws)
-    noise, freedom = noise_of(p, dof, task.problem, unit_noise)
+        steps, dof = drawn(task, model, draws)
+    sums = problem.sums(model, squares=False)
+    noise, freedom = noise_of(sums, dof, problem, unit_noise)
     if robust and freedom >= 1 and exact:
-        ridge = any(task.coordinates.penalties)
-        at = Laplace(p.model, units, steps, root, noise, ridge, bend)
-        steps = sandwiched(rows, at)
+        steps = sandwiched(rows, Laplace(model, units, steps, noise, bend))
     elif robust and freedom >= 1:
-        steps, _, converged = drawn(task, p, draws, noise)
-        steps = steps.scaled(1.0 if unit_noise else sqrt(p.sums.weight / freedom))
+        steps, _ = drawn(task, model, draws, noise)
+        steps = steps.scaled(1.0 if unit_noise else sqrt(sums.weight / freedom))
     if options.levels_are_ambiguous:
         steps = settled_steps(steps, units, fields)
-    spread, passes = ErrorSteps.of(steps), rows.walks - before
-    return Uncertainty(units, spread, noise, noise, dof, freedom, exact, converged, passes, robust)
+    return Uncertainty(units, ErrorSteps.of(steps), noise, noise, dof, freedom, exact, robust)
 
 
-def noise_of(p: Point, dof: float, problem: Problem, unit_noise: bool) -> tuple[float, float]:
+def noise_of(sums: Sums, dof: float, problem: Problem, unit_noise: bool) -> tuple[float, float]:
     """Return σ and the degrees of freedom from which it is estimated."""
     if unit_noise:
         return 1.0, NORMAL
-    freedom, options = p.sums.weight - dof, problem.options
-    if not any(options.alpha) and p.sums.loss <= smallest_loss(problem.units) * p.sums.weight:
-        freedom = min(freedom, p.sums.weight - options.dof(*p.U.shape))  # draws give a rough dof
-    return sqrt(p.sums.loss / freedom) if freedom >= 1 else nan, freedom
+    freedom, options, d = sums.weight - dof, problem.options, problem.units.scale.shape[0]
+    if not any(options.alpha) and sums.loss <= smallest_loss(problem.units) * sums.weight:
+        freedom = min(freedom, sums.weight - options.dof(d, options.rank))  # draws give a rough dof
+    return sqrt(sums.loss / freedom) if freedom >= 1 else nan, freedom
 
 
 def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -> Uncertainty:
-    """Return a law with noise that may differ between rows, from one whose H is A: one pass."""
+    """Return a law with noise that may differ between rows, of another: one pass."""
     if not law.left >= 1:
         return replace(law, robust=True)
-    steps = law.spread
-    root = namespace(steps.E).ones_like(steps.c)
-    at = Laplace(model, law.units, steps, root, law.noise, True, bend)
+    at = Laplace(model, law.units, law.spread, law.noise, bend)
     return replace(law, spread=ErrorSteps.of(sandwiched(rows, at)), error=law.noise, robust=True)
 
 
@@ -233,3 +269,68 @@ def standard_errors_of(level: float, left: float) -> float:
 def two_sided(t: float, left: float) -> float:
     """Return the probability of a statistic at least as far from zero as t."""
     return 2 * float(stdtr(left, -abs(t)))
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """A model and the steps of its A⁻¹, which are to be corrected."""
+
+    model: Model
+    units: Units
+    steps: Steps
+    noise: float  # σ
+    bend: float = inf  # of Huber's loss, in units of the residuals
+
+
+def sandwiched(rows: Rows, at: Laplace) -> Steps:
+    """Return steps whose squares sum to the covariance over σ²: a pass, two with a bend; O(nm²)."""
+    steps, xp = at.steps, namespace(at.steps.E)
+    S = symmetric(rows.reduce(score_products, at).gram)
+    identity = xp.eye(S.shape[0], dtype=S.dtype, device=S.device)
+    S = S + at.noise**2 * identity  # A = JᵀΩJ + R along these steps; the rows subtract JᵀΩJ
+    if at.bend < inf:
+        outside = rows.reduce(outside_products, at)
+        values, V = xp.linalg.eigh(identity - symmetric(outside.gram))
+        inverse = (V / xp.clip(values, min=INSIDE)) @ V.T
+        S = symmetric(inverse @ S @ inverse)
+    values, V = xp.linalg.eigh(S)
+    root = V * (xp.sqrt(xp.clip(values, min=0)) / at.noise)
+    return steps.combined(xp.astype(root, steps.E.dtype))
+
+
+def score_products(chunk: Chunk, at: Laplace) -> Products:
+    """Sum (ω²e² − σ²ω) qqᵀ, with q = J A^−½."""
+    return _in_pieces(chunk, at, _scores)
+
+
+def outside_products(chunk: Chunk, at: Laplace) -> Products:
+    """Sum ω qqᵀ over the rows outside the bend."""
+    return _in_pieces(chunk, at, _outside)
+
+
+def _outside(_: Array, r: Array, weight: Array, at: Laplace) -> Array:
+    xp = namespace(r)
+    return xp.where(xp.abs(r) > at.bend, weight, 0 * weight)
+
+
+def _scores(q: Array, r: Array, weight: Array, at: Laplace) -> Array:
+    xp = namespace(q)
+    leverage, most = weight * xp.sum(q * q, axis=1), 1 - sqrt(at.units.eps)
+    e = r / (1 - xp.clip(leverage, max=most))
+    # The residual of a row that alone determines a parameter is rounding.
+    return xp.where(leverage < most, (weight * e) ** 2 - at.noise**2 * weight, 0 * weight)
+
+
+def _in_pieces(chunk: Chunk, at: Laplace, weigh: Callable[..., Array]) -> Products:
+    """Sum ν qqᵀ, where `weigh` computes ν from q = J A^−½, the residuals and the weights."""
+
+    def of(part: Chunk) -> Products:
+        block, xp = Block(part.X, at.units), namespace(at.steps.E)
+        q = xp.astype(changes(block, at.steps, at.units.free), xp.float64)
+        r = xp.astype(predict(at.model, block) - at.units.standardised_target(part.y), xp.float64)
+        omega = xp.ones_like(r) if part.weight is None else xp.astype(part.weight, xp.float64)
+        return Products(q.T @ (weigh(q, r, omega, at)[:, None] * q))
+
+    _, m, k = at.steps.H.shape
+    pieces = cut_rows(chunk, m * max(1, k)) or [chunk]
+    return folded(of, pieces, ())[0]  # type: ignore[return-value]

@@ -6,7 +6,7 @@ and with k = d ridge regression on all products of two features.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from quadlin.core.arrays import Array, is_numpy, lead, moved, namespace, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.core.model import Model, tied
+from quadlin.core.model import Model, Steps, tied
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.types import Options
 
@@ -58,15 +58,25 @@ class Basis:
         d, k = self.W.shape[0], self.rank
         return int(d * k - k * (k - 1) // 2)
 
-    def matrix(self, theta: np.ndarray) -> np.ndarray:
-        """Return the sum of the directions with coefficients θ (size,)."""
+    @property
+    def corner(self) -> np.ndarray:
+        """Return the first k columns E of W."""
+        return to_numpy(self.W)[:, : self.rank]
+
+    def factors(self, theta: np.ndarray) -> np.ndarray:
+        """Return H (d, m, k) with E Hᵀ + H Eᵀ the sums of the directions with coefficients θ."""
         W = to_numpy(self.W)
-        C, stop = np.zeros_like(W), 0
+        C, stop = np.zeros((self.rank, len(W), theta.shape[1])), 0
         for a in range(self.rank):
             stop, start = stop + len(W) - a, stop
             C[a, a:] = theta[start:stop] / sqrt(2)
             C[a, a] *= sqrt(2) / 2
-        return np.asarray(W @ (C + C.T) @ W.T)
+        return np.moveaxis(np.tensordot(W, C, axes=(1, 1)), 1, 2)
+
+    def matrix(self, theta: np.ndarray) -> np.ndarray:
+        """Return the sum of the directions with coefficients θ (size,)."""
+        EH = self.corner @ self.factors(theta[:, None])[:, 0, :].T
+        return np.asarray(EH + EH.T)
 
     def quadratic(self, Z: Array, fixed: Array) -> Array:
         """Return zᵀBz, (n, size), for every direction B; squares are left out if `fixed`."""
@@ -185,6 +195,28 @@ class Design:
         if self.everywhere is not None and len(theta):
             theta = rotated(theta[None, :], self.everywhere, shifted=False)[0]
         return self.basis.matrix(theta)
+
+    def steps(self, theta: np.ndarray, constant: np.ndarray) -> Steps:
+        """Return changes of the parameters (p, m) and of the intercept (m,) as those of a model."""
+        units, fit_linear, (d, k) = self.units, self.options.fit_linear, self.basis.corner.shape
+        rho, free, nu = (
+            to_numpy(a).astype(np.float64) for a in (units.penalty_scale, units.free, units.nu)
+        )
+        w, parts = theta[: d * fit_linear], theta[d * fit_linear :]
+        if self.everywhere is not None:
+            w = rotated(w.T, nu / rho, shifted=False).T if fit_linear else w
+            parts = rotated(parts.T, self.everywhere, shifted=False).T if k else parts
+        H = self.basis.factors(parts) / rho[:, None, None]
+        w = w / rho[:, None] if fit_linear else np.zeros((d, theta.shape[1]))
+        steps = Steps(self.basis.corner / rho[:, None], H, w, constant)
+        if not fit_linear:
+            steps = replace(steps, w=2 * steps.times(nu, free))
+        c = free @ steps.diagonals()
+        if self.options.fit_intercept:
+            c = c + constant
+        else:
+            c = c + nu @ steps.w - nu @ steps.times(nu, free)
+        return Steps(*(units.array(a) for a in (steps.E, steps.H, steps.w, c)))
 
     def model(self, theta: np.ndarray, constant: float, rank: int | None = None) -> Model:
         """Return the model of parameters and an intercept, with M truncated to a rank.

@@ -16,7 +16,7 @@ The matrix is Φᵀ Φ (`Gram`) or, for fewer rows than parameters, Φ R⁻¹ Φ
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf, log, pi
+from math import inf, log, pi, sqrt
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -26,7 +26,7 @@ from scipy.linalg.lapack import dpotri, dtrtri
 from quadlin.core.arrays import Array, lead, moved, namespace, solved, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.engine import Additive, folded, one_blas_thread
-from quadlin.core.model import Model
+from quadlin.core.model import Model, Steps
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.design import (
@@ -214,6 +214,18 @@ class Gram(LinearModel):
         constant = float(self.mean[-1] - self.mean[:-1] @ theta)
         return self.design.model(theta, constant, rank)
 
+    def error_steps(self, alpha: Alpha) -> tuple[Steps, float]:
+        """Return steps t with Σ tᵢtᵢᵀ = A⁻¹, and the effective number of parameters."""
+        assert self.design is not None
+        R = self.ridge(self.of_groups(alpha))
+        T = inverse_root(with_ridge(self.products, R))
+        constant = -self.mean[:-1] @ T
+        dof = T.shape[1] - float(R @ np.sum(T * T, axis=1))
+        if self.design.options.fit_intercept:  # its error is independent of centred columns
+            T = np.concatenate([T, np.zeros((len(T), 1))], axis=1)
+            constant, dof = np.append(constant, sqrt(self.share)), dof + 1
+        return self.design.steps(T, constant), dof
+
     def covariance(self) -> Covariance | None:
         """Return Σω z zᵀ of the features; None if parts are tied, since the sums then differ."""
         assert self.design is not None
@@ -287,7 +299,13 @@ def _left_out(
 
 
 def least_squares(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Return the smallest solution of A θ = b, and whether all columns that vary determine it.
+    """Return the smallest solution of A θ = b, and whether all columns that vary determine it."""
+    T = inverse_root(A)
+    return T @ (T.T @ b), T.shape[1] == np.count_nonzero(np.diag(A))
+
+
+def inverse_root(A: np.ndarray) -> np.ndarray:
+    """Return T with T Tᵀ = A⁻¹, without directions that the rows do not determine.
 
     In units in which the diagonal of A is 1, eigenvalues that are only rounding count as zero.
     """
@@ -295,9 +313,7 @@ def least_squares(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, bool]:
     unit = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     values, V = np.linalg.eigh(unit[:, None] * A * unit) if len(A) else (np.zeros(0), A)
     kept = values > UNDETERMINED * values.max(initial=0.0)
-    V = V[:, kept]
-    theta = unit * (V @ ((V.T @ (unit * b)) / values[kept]))
-    return theta, int(kept.sum()) == np.count_nonzero(diagonal)
+    return np.asarray(unit[:, None] * V[:, kept] / np.sqrt(values[kept]))
 
 
 @dataclass(frozen=True)
