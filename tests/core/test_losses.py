@@ -23,9 +23,6 @@ class Gamma(Poisson):
     def curvature(self, f):
         return np.ones_like(f)
 
-    def log_likelihood(self, f, y):
-        return -f - y / bounded_exp(f)
-
     def variance(self, mean):
         return mean**2
 

@@ -72,10 +72,6 @@ class Loss:
         """Return half the curvature of the loss."""
         return namespace(f).ones_like(f)
 
-    def log_likelihood(self, f: Array, y: Array) -> Array:
-        """Return the log-likelihood of each row, up to a constant of y, for a noise of 1."""
-        return -((f - y) ** 2) / 2
-
     def predicted(self, f: Array, most: float = inf) -> Array:
         """Return the mean of new observations, as far as its dtype can hold it."""
         return f
@@ -144,10 +140,6 @@ class Logistic(Loss):
         e = xp.exp(-xp.abs(f))
         return e / (1 + e) ** 2
 
-    def log_likelihood(self, f: Array, y: Array) -> Array:
-        """Return the log-likelihood of each row."""
-        return -(1 - y) * softplus(f) - y * softplus(-f)
-
     def start(self, mean: float, n: float, varies: bool) -> float:
         """Return the log-odds of a share; with one label only, of half a row more of the other."""
         return log_odds(mean if varies else (n * mean + 0.5) / (n + 1))
@@ -190,10 +182,6 @@ class Poisson(Loss):
     def curvature(self, f: Array) -> Array:
         """Return eᶠ."""
         return bounded_exp(f)
-
-    def log_likelihood(self, f: Array, y: Array) -> Array:
-        """Return the log-likelihood of each row, up to a constant of y."""
-        return y * f - bounded_exp(f)
 
     def predicted(self, f: Array, most: float = inf) -> Array:
         """Return eᶠ, at most `most`, but never zero, which would rule every count out."""
@@ -245,19 +233,9 @@ def value_and_slope(loss: str, f: Array, y: Array) -> tuple[Array, Array]:
     return LOSSES[loss].value_and_slope(f, y)
 
 
-def mean_of(loss: str, f: Array) -> Array:
-    """Return the mean of the targets at predictions f, bounded for counts."""
-    return LOSSES[loss].mean(f)
-
-
 def curvature(f: Array, loss: str = "logistic") -> Array:
     """Return half the curvature of a loss, to full precision: for log-odds f it is p (1 − p)."""
     return LOSSES[loss].curvature(f)
-
-
-def log_likelihood(loss: str, f: Array, y: Array) -> Array:
-    """Return the log-likelihood of each row, for counts up to a constant."""
-    return LOSSES[loss].log_likelihood(f, y)
 
 
 def probability(f: Array) -> Array:

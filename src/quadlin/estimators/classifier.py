@@ -40,7 +40,7 @@ from quadlin.estimators.fitted import Fitted, FittedClasses, Job, in_model_dtype
 from quadlin.estimators.learning import Learning, all_zero
 from quadlin.estimators.tasks import FitResult, seed_of, task_of
 from quadlin.solve.choose.rarity import with_rarity
-from quadlin.solve.composite.joint_classes import ClassRows, joint_or_apart
+from quadlin.solve.composite.joint_classes import ClassRows, fit_jointly
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import LogisticFit
 from quadlin.solve.lowrank.types import FIXED, Status
@@ -102,8 +102,8 @@ class Classifying(ClassifierMixin, Learning):
     def predict_proba(self, X: RowsLike, return_std: bool = False) -> Any:
         """Return the probability of each class, in the order of `classes_`.
 
-        For more than two classes they come from jointly fitted scores, or from the log-odds of each
-        class against all others, if these predict better.
+        For more than two classes they come from jointly fitted scores, if there is a penalty;
+        otherwise those of each class against all others are divided by their sum.
 
         Parameters
         ----------
@@ -341,8 +341,7 @@ class Classifying(ClassifierMixin, Learning):
         if not streams[0].n_rows:
             raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
         parts = tuple(Fitted(stream, columns, fields).ready() for stream in streams)
-        coupling = 0.0 if fitted is None else fitted.coupling
-        self.adopt(FittedClasses(classes, parts, coupling))  # scores of a joint fit do not go on
+        self.adopt(FittedClasses(classes, parts))  # scores of a joint fit do not go on
         return self
 
     def _fed(
@@ -531,20 +530,18 @@ def _classes_of(
 
 
 def _joined(fitted: FittedClasses, job: Job, codes: np.ndarray) -> FittedClasses:
-    """Return classes with scores that were fitted together, if these predict better."""
-    like = job.source.y if isinstance(job.source, MemorySource) else np.empty(0)
-    rows = ClassRows(job.task, job.rows, codes, like)
+    """Return classes with scores that were fitted together."""
     parts = [(part.state, part.options) for part in fitted.parts]
     try:
-        coupling, states = joint_or_apart(rows, parts, fitted.parts[0].n_rows)
+        states = fit_jointly(ClassRows(job.task, job.rows, codes), parts)
     except KeyboardInterrupt:  # the fits of each class are there
         return fitted.interrupted()
     joint = []
-    for part, state in zip(fitted.parts[: len(states)], states, strict=True):
+    for part, state in zip(fitted.parts, states, strict=True):
         chosen = replace(part.options, rank=int(state.model.s.shape[0]))
         learned = FitResult(state, chosen, part.learned.tally, job.task)
         joint.append(Fitted(learned, part.columns, part.fields))
-    return replace(fitted, coupling=coupling, joint=tuple(joint))
+    return replace(fitted, joint=tuple(joint))
 
 
 def _constant(job: Job, other: Fitted, share: float) -> Fitted:
@@ -620,9 +617,8 @@ class SecondOrderClassifier(Classifying, SecondOrderModel):
     With more than two classes there is one such model per class against all others, with its own
     rank, penalties and pairs, and a joint fit of scores of all classes, whose softmax gives the
     probabilities. With ``alpha="auto"`` and few rows, all scores share one prior and are linear or
-    have all products; otherwise they have the ranks and pairs of the one-vs-rest models. With fewer
-    than 30 rows per parameter, leave-one-out predictions decide between the scores and the
-    one-vs-rest log-odds. Without a penalty there is no joint fit.
+    have all products; otherwise they have the ranks, penalties and pairs of the one-vs-rest models.
+    Without a penalty there is no joint fit.
 
     Parameters
     ----------
@@ -630,9 +626,9 @@ class SecondOrderClassifier(Classifying, SecondOrderModel):
         Rank k of the quadratic part: 0 is logistic regression, and a rank above the number of
         features means no restriction. "auto" chooses the low rank of largest evidence (marginal
         likelihood, by Laplace's approximation) if leave-one-out predictions confirm it; otherwise a
-        linear model, all products, or a constant. With more than 1,500 parameters, or with an
-        explicit `alpha`, ranks are compared by how well least-squares fits predict a held-out fifth
-        of the rows, and held-out likelihoods confirm the rank and the size of its penalties.
+        linear model or all products. With more than 1,500 parameters, or with an explicit `alpha`,
+        ranks are compared by how well least-squares fits predict a held-out fifth of the rows, and
+        their likelihood decides about the size of the penalties.
     alpha : "auto", float or (float, float), default="auto"
         Ridge penalty, one number for w and M or one for each: 1/C of scikit-learn's
         `LogisticRegression` on standardised features. "auto" uses the posterior mean of log α if

@@ -346,7 +346,6 @@ class FittedClasses:
 
     classes: np.ndarray
     parts: tuple[Fitted, ...]
-    coupling: float = 0.0  # θ
     joint: tuple[Fitted, ...] = ()  # scores of all classes, where they were fitted together
     label: Any = None  # the class whose log-odds these are, where others are the rest
 
@@ -423,11 +422,11 @@ class FittedClasses:
 
     def probabilities(self, f: Array) -> Array:
         """Return the probabilities of all classes for log-odds."""
-        return probabilities(f, self.coupling)
+        return probabilities(f)
 
     def log_probabilities(self, f: Array) -> Array:
         """Return the logarithms of `probabilities`."""
-        return log_probabilities(f, self.coupling)
+        return log_probabilities(f)
 
     def labels(self, f: Array) -> Array:
         """Return the most probable label for log-odds."""

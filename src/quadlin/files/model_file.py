@@ -213,7 +213,6 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
                 flatten(record, str(i) if i else "", header, arrays)
     if isinstance(estimator, SecondOrderClassifier):
         header["classes"] = packed(estimator.classes_)
-        header["coupling"] = getattr(estimator.fitted_, "coupling", 0.0)
         header["n_joint"] = len(getattr(estimator.fitted_, "joint", ()))
     if isinstance(estimator, SecondOrderRegressorCV):
         header["scores"] = packed({name: getattr(estimator, name) for name in SCORES})
@@ -269,10 +268,10 @@ def _estimator(reader: Reader) -> Any:
     if isinstance(estimator, SIGNALS):
         reader.read(SignalRecord).restore(estimator)
     elif isinstance(estimator, SecondOrderClassifier):
-        classes, coupling = reader.read(np.ndarray, "classes"), reader.read(float, "coupling")
-        count, n_joint = 1 if len(classes) == 2 else len(classes), reader.read(int, "n_joint")
+        classes, n_joint = reader.read(np.ndarray, "classes"), reader.read(int, "n_joint")
+        count = 1 if len(classes) == 2 else len(classes)
         parts = tuple(_fit(reader, str(i) if i else "") for i in range(count + n_joint))
-        estimator.adopt(FittedClasses(classes, parts[:count], coupling, parts[count:]))
+        estimator.adopt(FittedClasses(classes, parts[:count], parts[count:]))
     else:
         estimator.adopt(_fit(reader, ""))
         if isinstance(estimator, SecondOrderRegressorCV):

@@ -106,8 +106,7 @@ def to_onnx(
     joint = getattr(estimator.fitted_, "joint", ())
     columns = [_predicted(graph, rows, part.state) for part in joint or parts]
     if isinstance(estimator, SecondOrderClassifier):
-        coupling = 1.0 if joint else getattr(estimator.fitted_, "coupling", 0.0)
-        _classified(graph, columns, estimator.classes_, precision, coupling)
+        _classified(graph, columns, estimator.classes_, precision, bool(joint))
     else:
         y = columns[0]
         if fitted.loss.linked:  # the logarithms of means, none of which is zero
@@ -192,7 +191,7 @@ def _classified(
     columns: list[str],
     classes: np.ndarray,
     precision: np.dtype,
-    coupling: float,
+    joint: bool,
 ) -> None:
     """Add the nodes of `predict_proba` and `predict` after those of the log-odds."""
     last = graph.constant(np.asarray([1]))
@@ -200,16 +199,8 @@ def _classified(
     if len(f) == 1:
         f = [graph.node("Neg", f[0]), f[0]]
     F = graph.cast(graph.node("Concat", *f, axis=1), np.dtype(np.float64))
-    P = graph.node("Sigmoid", F)
-    if len(columns) > 1 and coupling:
-        tail = graph.node("Exp", graph.node("Neg", graph.node("Abs", F)))
-        tail = graph.node("Log", graph.node("Add", tail, graph.constant(np.asarray(1.0))))
-        softplus = graph.node("Add", graph.node("Relu", F), tail)
-        # θ softplus(f) − softplus(−f), where softplus(−f) = softplus(f) − f
-        more = graph.node("Mul", softplus, graph.constant(np.asarray(coupling - 1.0)))
-        log_p = graph.node("Add", F, more)
-        P = graph.node("Softmax", log_p, axis=1)
-    elif len(columns) > 1:
+    P = graph.node("Softmax", F, axis=1) if joint else graph.node("Sigmoid", F)
+    if len(columns) > 1 and not joint:
         P = graph.node("Div", P, graph.node("ReduceSum", P, last, keepdims=1))
     code = graph.node("ArgMax", F, axis=1, keepdims=0)
     text = classes.dtype.kind in "OU"

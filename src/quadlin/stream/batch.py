@@ -23,7 +23,7 @@ from quadlin.core.arrays import Array, lead, namespace
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive
-from quadlin.core.losses import curvature, mean_of, value_and_slope
+from quadlin.core.losses import curvature, value_and_slope
 from quadlin.core.model import Model, in_units, predict, tied
 from quadlin.core.moments import Moments, moments_of
 from quadlin.core.rows import Rows
@@ -93,7 +93,7 @@ def flatness_of(chunk: Chunk, model: Model, units: Units, loss: str) -> Flatness
     f = xp.astype(predict(model, Block(chunk.X, units)), xp.float64)
     omega = xp.ones_like(f) if chunk.weight is None else xp.astype(chunk.weight, xp.float64)
     y = xp.astype(units.standardised_target(chunk.y), xp.float64)
-    h, r = omega * curvature(f, loss), omega * (mean_of(loss, f) - y)
+    h, r = omega * curvature(f, loss), omega * value_and_slope(loss, f, y)[1]
     return Flatness(
         float(xp.sum(h)), float(h @ f), float(h @ (f * f)), float(xp.sum(r)), float(r @ f)
     )

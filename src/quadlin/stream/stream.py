@@ -19,7 +19,7 @@ from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.choose.rarity import with_rarity
 from quadlin.solve.composite.composer import FEWEST_ROWS
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.labels.logistic_choice import fit_logistic
+from quadlin.solve.labels.label_choice import fit_logistic
 from quadlin.solve.lowrank.types import FIXED, Options, Plan, finished
 from quadlin.stream.batch import Pending, batch_step, gather
 from quadlin.stream.pair_batches import PairPending, first_with_pairs, gather_pairs, pair_step

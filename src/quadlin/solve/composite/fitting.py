@@ -38,8 +38,8 @@ from quadlin.solve.fits.uncertainty import (
     uncertainty_of,
     warn_if_unknown,
 )
+from quadlin.solve.labels.label_choice import fit_logistic
 from quadlin.solve.labels.logistic import Working
-from quadlin.solve.labels.logistic_choice import fit_logistic
 from quadlin.solve.lowrank.types import FIXED, Options, Plan, Status, finished
 
 MOST_KEPT = 512  # parameters of a regression with pairs that `partial_fit` could go on with

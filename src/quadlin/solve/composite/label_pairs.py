@@ -27,9 +27,9 @@ from quadlin.solve.composite.composer import (
     refuse_uninformative,
 )
 from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.labels.label_choice import LabelSearch, fit_logistic
 from quadlin.solve.labels.logistic import Working
-from quadlin.solve.labels.logistic_choice import fit_logistic
-from quadlin.solve.labels.logistic_search import WIDEST, LogisticSearch
+from quadlin.solve.labels.score_table import WIDEST
 from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Problem, Record, Status
@@ -149,7 +149,7 @@ class LabelPairs:
 
         Given pairs of constant features are refused if `constant`; otherwise later rows may vary.
         """
-        plan, request, begun = self.plan, self.request, list[LogisticSearch]()
+        plan, request, begun = self.plan, self.request, list[LabelSearch]()
         searches = plan.automatic.rank and request.given is None
         if searches and len(plan.make_units.names) <= MOST_FEATURES and self._enough:
             outcome = self._alone(begun)
@@ -171,7 +171,7 @@ class LabelPairs:
         varies = bool(target.varies(target.mean.dtype)[0])
         return varies and self.surveyed.tally.counting >= FEWEST_ROWS
 
-    def _alone(self, begun: list[LogisticSearch]) -> LabelOutcome | None:
+    def _alone(self, begun: list[LabelSearch]) -> LabelOutcome | None:
         """Return pairs with a linear model if they leave nothing of low rank, otherwise None."""
         plan, surveyed = self.plan, self.surveyed
         linear, options = fit_logistic(self.rows, plan.of_rank(0), surveyed=surveyed, begun=begun)

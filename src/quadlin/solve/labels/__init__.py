@@ -2,7 +2,6 @@
 
 Imports `choose`, `fits` and `lowrank`.
 Gives the estimators of labels and counts their fits, of one class and of several.
-Begin with `logistic_choice.py`, the fit that chooses: it calls `logistic.py`, the fit of one rank,
-and the searches `logistic_search.py` and `count_search.py`. If rows are few, they are kept as one
-matrix (`label_table.py`; for several classes `class_table.py`).
+Begin with `label_choice.py`, the fit that chooses: it calls `logistic.py`, the fit of one rank. If
+rows are few, they are kept as one matrix (`score_table.py`), also those of several classes.
 """

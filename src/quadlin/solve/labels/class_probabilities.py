@@ -1,38 +1,25 @@
-r"""Probabilities of several classes, from the log-odds of each against all others.
+r"""Probabilities of classes: those of scores by a softmax, those of separate log-odds by their sum.
 
-.. math:: p_k \propto \frac{\sigma(f_k)}{(1 - \sigma(f_k))^\theta}
+.. math:: p_k = \frac{\sigma(f_k)}{\sum_j \sigma(f_j)}
 
-With θ = 0 the probabilities are divided by their sum, which is exact where all log-odds are, as
-those of scores of a joint fit. With θ = 1 it is a softmax of the log-odds, which is better where
-classes can be separated and penalties hold the log-odds back.
+for log-odds f of each class against all others, which is exact where they are those of scores.
 """
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.losses import probability, softplus
-
-COUPLINGS = (0.0, 0.5, 1.0)  # θ; larger ones are too sure where few rows choose
-UNDERFLOW = -30.0  # of log-odds: below, a probability is the exponential
+from quadlin.core.losses import softplus
 
 
-def probabilities(f: Array, coupling: float = 0.0) -> Array:
+def probabilities(f: Array) -> Array:
     """Return the probabilities of log-odds (n,), or of several classes (n, K) against the rest."""
-    xp = namespace(f)
-    if f.ndim == 1:
-        return xp.stack([probability(-f), probability(f)], axis=1)
-    if coupling:
-        return xp.exp(log_probabilities(f, coupling))
-    # Shares of log-odds far below zero, which all underflow, are those of their exponentials.
-    low = xp.max(f, axis=1, keepdims=True) < UNDERFLOW
-    p = probability(xp.where(low, f - xp.max(f, axis=1, keepdims=True), f))
-    return p / xp.sum(p, axis=1, keepdims=True)
+    return namespace(f).exp(log_probabilities(f))
 
 
-def log_probabilities(f: Array, coupling: float = 0.0) -> Array:
+def log_probabilities(f: Array) -> Array:
     """Return the logarithms of `probabilities`, which do not underflow for two classes."""
     xp = namespace(f)
     if f.ndim == 1:
         return xp.stack([-softplus(f), -softplus(-f)], axis=1)
-    log_p = coupling * softplus(f) - softplus(-f)
+    log_p = -softplus(-f)
     top = xp.max(log_p, axis=1, keepdims=True)
     return log_p - top - xp.log(xp.sum(xp.exp(log_p - top), axis=1, keepdims=True))
 

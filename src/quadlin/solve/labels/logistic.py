@@ -24,8 +24,6 @@ from quadlin.core.losses import (
     FLATTEST,
     LOSSES,
     curvature,
-    log_likelihood,
-    mean_of,
     probability,
     value_and_slope,
 )
@@ -80,8 +78,7 @@ class Working:
     units: Units
     weight: float  # Σωh
     offset: float  # by which the targets were shifted
-    excess: float = 0.0  # log-likelihood of the labels, less that of the working targets
-    loss: float = 0.0  # Σω times the loss of the linearised model
+    excess: float = 0.0  # log-likelihood of the rows, less that of the working targets
 
     @classmethod
     def about(
@@ -97,9 +94,9 @@ class Working:
         Two numbers per row are kept.
         """
         parts = zip(*rows.collect(_working, model, units, loss), strict=True)
-        h, z, omega, excess, losses = (np.concatenate(part) for part in parts)
+        h, z, omega, excess = (np.concatenate(part) for part in parts)
         working = cls.of(h, z, omega, rows, units, fit_intercept)
-        return replace(working, excess=float(omega @ excess), loss=float(omega @ losses))
+        return replace(working, excess=float(omega @ excess))
 
     @classmethod
     def of(
@@ -128,10 +125,8 @@ def _working(chunk: Chunk, model: Model | None, units: Units, loss: str) -> tupl
         f = of.link((y + of.mean(np.asarray(units.target.centre))) / 2)
     else:
         f = to_numpy(predict(model, Block(chunk.X, units))).astype(np.float64)
-    omega = chunk.weights
-    h, r = np.clip(curvature(f, loss), FLATTEST, None), y - mean_of(loss, f)
-    excess = log_likelihood(loss, f, y) + r**2 / h / 2
-    return h, f + r / h, omega, excess, value_and_slope(loss, f, y)[0]
+    h, (value, slope) = np.clip(curvature(f, loss), FLATTEST, None), value_and_slope(loss, f, y)
+    return h, f - slope / h, chunk.weights, (slope**2 / h - value) / 2
 
 
 @dataclass
@@ -161,7 +156,8 @@ class LogisticFit:
         """Return the fit of the same rows with weights divided by a factor: one pass."""
         weights = np.full(self.surveyed.tally.rows, 1 / factor)
         rows = self.rows.reweighted(moved(weights, self.units.scale))
-        return replace(self, rows=rows, surveyed=rows.reduce(survey), white=None)
+        surveyed = replace(rows.reduce(survey), tally=self.surveyed.tally)  # as many observations
+        return replace(self, rows=rows, surveyed=surveyed, white=None)
 
     def working(self, model: Model | None, options: Options) -> Working:
         """Linearise around a model; None means a start."""
@@ -169,39 +165,20 @@ class LogisticFit:
             model = constant_model(self.units, options.rank, self.units.target.centre)
         return Working.about(model, self.rows, self.units, options.fit_intercept, self.loss)
 
-    def least_squares(self, options: Options, automatic: Automatic) -> tuple[FitState, Options]:
-        """Fit the targets of the start; also return the options of the main fit.
-
-        The targets are labels as numbers, or the working targets around means halfway between the
-        counts and their mean.
-        """
-        if not LOSSES[self.loss].near_constant:
-            rows, surveyed, unit = self.working(None, options).rows, None, 1.0
-            make_units = replace(self.make_units, loss="squared")
-        else:
-            rows, surveyed, unit = self.rows, self.surveyed, self.unit
-            make_units = Linearised(**vars(self.make_units))
-        alpha = (options.alpha[0] / unit, options.alpha[1] / unit)
-        tol = max(START_TOL, options.tol)
-        linear = replace(options, alpha=alpha, tol=tol, loss="squared")
+    def least_squares(self, options: Options, automatic: Automatic) -> tuple[Model, Options]:
+        """Fit the least squares of the start; also return the options of the main fit."""
+        working = self.working(None, options)
+        linear = replace(options, tol=max(START_TOL, options.tol), loss="squared")
+        make_units = replace(self.make_units, loss="squared")
         plan = Plan(linear, make_units, self.seed, automatic)
-        state, chosen = fit_choosing(rows, plan, surveyed=surveyed)
-        alpha = options.alpha  # as given: converting it back might change it by rounding
-        if automatic.alpha:
-            alpha = (chosen.alpha[0] * unit, chosen.alpha[1] * unit)
-        return finished(state), replace(options, rank=chosen.rank, alpha=alpha)
+        state, chosen = fit_choosing(working.rows, plan)
+        model = in_units(finished(state).model, state.units, self.units)
+        alpha = chosen.alpha if automatic.alpha else options.alpha
+        return model, replace(options, rank=chosen.rank, alpha=alpha)
 
     def start(self, options: Options) -> Model:
-        """Return a start: approximately the model of smallest squared errors."""
-        return self.as_log_odds(self.least_squares(options, FIXED)[0])
-
-    def as_log_odds(self, state: FitState) -> Model:
-        """Return a least-squares fit of the start as log-odds, to first order."""
-        if not LOSSES[self.loss].near_constant:
-            return in_units(state.model, state.units, self.units)
-        model, root = state.model, sqrt(self.unit)
-        c = self.units.target.centre + model.c / root
-        return replace(model, s=model.s / root, w=model.w / root, c=c)
+        """Return a start: approximately the model of smallest loss."""
+        return self.least_squares(options, FIXED)[0]
 
     def polished(
         self, options: Options, start: Model, on_step: OnState = None
@@ -225,11 +202,19 @@ class LogisticFit:
         solution = Solution(model, units, status, (self._first_record,))
         return self.state(solution, options, Identity())
 
-    def interrupted(self, model: Model, loss: float, options: Options) -> FitState:
-        """Return the state of a search that Ctrl-C ended, with its model and mean loss so far."""
-        last = Record(1, self.rows.walks, loss * loss_unit(self.loss, self.units))
+    def interrupted(self, model: Model, options: Options) -> FitState:
+        """Return the state of a search that Ctrl-C ended, with its model so far: one pass."""
+        loss = self.mean_loss(model) * loss_unit(self.loss, self.units)
+        last = Record(1, self.rows.walks, loss)
         solution = Solution(model, self.units, Status.interrupted, (self._first_record, last))
         return self.state(solution, options, Identity())
+
+    def mean_loss(self, model: Model) -> float:
+        """Return the mean loss of a model: one pass."""
+        options = Options(0, loss=self.loss)
+        problem = Problem(self.rows, self.units, options, np.random.default_rng(0))
+        sums = problem.sums(model, squares=False)
+        return float(sums.loss / sums.weight)
 
     @property
     def _first_record(self) -> Record:
