@@ -23,7 +23,8 @@ def population_units(kind, d, dtype=np.float64):
     X = draw(kind, 4_000_000, 2, np.random.default_rng(99))
     m = Moments.of(X)
     columns = np.arange(d) % 2
-    m = Moments(1.0, m.mean[columns], m.var[columns], m.kappa[columns], m.phi[columns])
+    parts = (m.mean, m.var, m.kappa, m.phi, m.low, m.high)
+    m = Moments(1.0, *(part[columns] for part in parts))
     return units_of(m, m.tau >= 0.05, Target(0.0, 1.0, 0.0, 1.0), dtype)
 
 

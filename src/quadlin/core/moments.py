@@ -47,8 +47,8 @@ class Moments:
     var: Array  # (d,)
     kappa: Array  # (d,)
     phi: Array  # (d,)
-    low: Array | None = None  # (d,), the smallest value in rows with weight; None in old files
-    high: Array | None = None  # (d,), and the largest
+    low: Array  # (d,), the smallest value in rows with weight
+    high: Array  # (d,), and the largest
 
     @classmethod
     @unflagged  # those who use the moments check for infinities
@@ -64,8 +64,7 @@ class Moments:
     def __add__(self, other: "Moments") -> "Moments":
         if self.weight == 0 or other.weight == 0:
             return self if other.weight == 0 else other
-        wide = is_numpy(self.mean) and len(self.mean) >= WIDE and takes(self.mean.dtype)
-        if wide and self.low is not None and other.low is not None:
+        if is_numpy(self.mean) and len(self.mean) >= WIDE and takes(self.mean.dtype):
             return Moments(*joined_moments(*(ColumnMoments(*m._values) for m in (self, other))))
         return self._merged(other)
 
@@ -94,13 +93,8 @@ class Moments:
             + p * q * (6 * t**2 * (p * b**2 + q * a**2) + (p * p - p * q + q * q) * t**4)
         )
         phi = xp.where(var > 0, phi, 1.0)
-        return Moments(total, self.mean + q * gap, var, kappa, phi, *self._joint_range(other))
-
-    def _joint_range(self, other: "Moments") -> tuple[Array | None, Array | None]:
-        if self.low is None or self.high is None or other.low is None or other.high is None:
-            return None, None
-        xp = namespace(self.low)
-        return xp.minimum(self.low, other.low), xp.maximum(self.high, other.high)
+        low, high = xp.minimum(self.low, other.low), xp.maximum(self.high, other.high)
+        return Moments(total, self.mean + q * gap, var, kappa, phi, low, high)
 
     @cached_property
     def tau(self) -> Array:
@@ -122,8 +116,6 @@ class Moments:
     def differs(self) -> Array:
         """Tell which features take different values, also where their squares are rounded to 0."""
         xp = namespace(self.var)
-        if self.low is None or self.high is None:
-            return self.varies(xp.float64)
         eps = float(xp.finfo(xp.float64).eps)
         return xp.astype(self.high - self.low, xp.float64) > 8 * eps * xp.abs(self.mean)
 
@@ -138,8 +130,6 @@ class Moments:
 
         The variance is at most (highest − mean)(mean − lowest), and that only with two values.
         """
-        if self.low is None or self.high is None:
-            return self.two_valued
         xp = namespace(self.var)
         low, high = (xp.astype(v, xp.float64) for v in (self.low, self.high))
         rounding = ROUNDING * (xp.abs(low) + xp.abs(high)) * (high - low)
@@ -164,14 +154,13 @@ def _of_dense(X: Array, weight: Array | None) -> Moments:
     else:
         total = float(xp.sum(xp.astype(weight, xp.float64)))
         share = xp.astype(weight, xp.float64) / (total if total > 0 else 1.0)
-    low, high = _extremes(x if weight is None else xp.take(x, xp.nonzero(weight > 0)[0], axis=0))
+    extremes = _extremes(x if weight is None else xp.take(x, xp.nonzero(weight > 0)[0], axis=0))
     mean = share @ x
     mean = mean + share @ (x - mean)  # a second look removes the rounding of the first
     x = x - mean
     var = share @ x**2
     x = x * _inverse_root(var)
-    shape = _whole(total, mean, var, share @ (x * x * x), share @ (x**2) ** 2)
-    return replace(shape, low=low, high=high)
+    return _whole(total, mean, var, share @ (x * x * x), share @ (x**2) ** 2, extremes)
 
 
 def _on_gpu(X: Array, weight: Array | None) -> Any:
@@ -203,8 +192,8 @@ def _of_sparse(X: csr_array, weight: Array | None) -> Moments:
     size = _inverse_root(var)
     z, nu = centred * size[X.indices], mean * size
     third, fourth = (column_sums(share * z**p) + zeros * (-nu) ** p for p in (3, 4))
-    low, high = _extremes(X if weight is None else X[omega > 0])
-    return replace(_whole(total, mean, var, third, fourth), low=low, high=high)
+    extremes = _extremes(X if weight is None else X[omega > 0])
+    return _whole(total, mean, var, third, fourth, extremes)
 
 
 def _extremes(X: Array) -> tuple[Array, Array]:
@@ -226,10 +215,17 @@ def _inverse_root(var: Array) -> Array:
     return 1 / xp.sqrt(xp.where(var > 0, var, 1.0))
 
 
-def _whole(total: float, mean: Array, var: Array, third: Array, fourth: Array) -> Moments:
+def _whole(
+    total: float,
+    mean: Array,
+    var: Array,
+    third: Array,
+    fourth: Array,
+    extremes: tuple[Array, Array],
+) -> Moments:
     xp = namespace(var)
     kappa, phi = xp.where(var > 0, third, 0.0), xp.where(var > 0, fourth, 1.0)
-    return Moments(total, mean, var, kappa, phi)
+    return Moments(total, mean, var, kappa, phi, *extremes)
 
 
 NOT_WHOLE = -1  # the unit of weights that are not whole numbers

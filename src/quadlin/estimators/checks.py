@@ -200,8 +200,11 @@ def float_types(X: Any) -> tuple[Any, Any]:
     return (xp.float32, xp.float64) if single else (xp.float64, xp.float32)
 
 
-def checked_weight(weight: Any, y: Array) -> Array | None:
-    """Return the weights in float64, on the device of y; None if there are none."""
+def checked_weight(weight: Any, y: Array, some: bool = True) -> Array | None:
+    """Return the weights in float64, on the device of y; None if there are none.
+
+    With `some`, one must be above 0.
+    """
     if weight is None:
         return None
     xp = namespace(y)
@@ -214,7 +217,7 @@ def checked_weight(weight: Any, y: Array) -> Array | None:
     check_consistent_length(y, weight)
     if bool(xp.any(weight < 0)):
         raise ValueError("sample_weight has negative entries; weights must be ≥ 0.")
-    if not bool(xp.any(weight > 0)):
+    if some and not bool(xp.any(weight > 0)):
         raise ValueError("All entries of sample_weight are zero, which leaves no row to fit.")
     return weight
 
@@ -377,10 +380,10 @@ def check_survey(surveyed: Survey, dtype: Any, names: Sequence[str], options: Op
     """Refuse rows that cannot be fitted, and warn of suspicious ones, by what one pass showed."""
     check_row_count(surveyed.tally.rows)
     check_weights(surveyed.tally, dtype)
-    low = surveyed.target.low
-    if LOSSES[options.loss].nonnegative and low is not None and float(low[0]) < 0:
+    low = float(surveyed.target.low[0])
+    if LOSSES[options.loss].nonnegative and low < 0:
         raise ValueError(
-            f"The targets go down to {float(low[0]):.4g}, but loss={options.loss!r} is for counts "
+            f"The targets go down to {low:.4g}, but loss={options.loss!r} is for counts "
             'and other targets ≥ 0. Leave those rows out, or use loss="squared".'
         )
     _check_merged(surveyed, names)
@@ -433,8 +436,6 @@ def _check_merged(surveyed: Survey, names: Sequence[str]) -> None:
     Whatever they were before: integers of a file, of Python or of an array of objects.
     """
     for moments, titles in ((surveyed.features, names), (surveyed.target, ["y"])):
-        if moments.low is None or moments.high is None:
-            continue
         low, high = (to_numpy(a).astype(np.float64) for a in (moments.low, moments.high))
         gap = np.spacing(np.maximum(np.abs(low), np.abs(high)))
         for j in np.flatnonzero((gap > 1) & (low < high) & (high - low < MERGED * gap)).tolist():

@@ -37,7 +37,7 @@ from quadlin.estimators.columns import (
     source_to_score,
 )
 from quadlin.estimators.fitted import Fitted, FittedClasses, Job, in_model_dtype, require_law
-from quadlin.estimators.learning import Learning, all_zero
+from quadlin.estimators.learning import Learning
 from quadlin.estimators.tasks import FitResult, seed_of, task_of
 from quadlin.solve.choose.rarity import with_rarity
 from quadlin.solve.composite.joint_classes import ClassRows, fit_jointly
@@ -324,12 +324,9 @@ class Classifying(ClassifierMixin, Learning):
             fitted, X = self._with_levels(fitted, X)
         classes = _all_classes(classes, None if fitted is None else fitted.classes)
         columns = None if fitted is None else fitted.columns
-        weightless = sample_weight is not None and all_zero(sample_weight)
-        source, columns = self._opened(
-            X, y, None if weightless else sample_weight, columns, classes=classes
-        )
-        if weightless:
-            return self
+        source, columns = self._opened(X, y, sample_weight, columns, classes=classes)
+        if isinstance(source, MemorySource) and not len(source.y):
+            return self  # no row counts
         if fitted is None:
             task = task_of(self, None, source, columns, seed_of(self))
             fields = tuple(task.make_units.fields)

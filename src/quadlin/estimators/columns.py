@@ -191,7 +191,7 @@ def checked(
     X, y = _numbers(draft, X, y, encoder=encoder, reset=columns is None, **checks)
     y = moved(y, X)
     if weight is not None:
-        weight = checked_weight(weight, y)
+        weight = checked_weight(weight, y, some=least > 1)
         check_weights(Tally.of(Chunk(X, y, weight)), X.dtype)
     fill = estimator.fitted_.fill if fills and columns is not None else {}
     if columns is None:

@@ -44,7 +44,6 @@ from quadlin.solve.lowrank.types import Options, Status
 from quadlin.stream.stream import Stream
 
 COUNTS_BEYOND = 2.0  # times the largest training count: the largest mean that is predicted
-REACH = 1.0  # training ranges beyond the training range, up to which features are followed
 
 Attributes = Callable[[], dict[str, Any]]  # what makes a copy of the estimator ready to predict
 OnStep = Callable[[Attributes], bool]  # called after each step; stops the fit by returning True
@@ -60,11 +59,8 @@ class Reach:
     @classmethod
     def of(cls, features: Moments) -> "Reach":
         """Return the bounds of rows with these moments."""
-        xp, low, high = namespace(features.mean), features.low, features.high
-        if low is None or high is None:
-            infinite = xp.full_like(features.mean, inf)
-            return cls(-infinite, infinite)
-        return cls(low - REACH * (high - low), high + REACH * (high - low))
+        width = features.high - features.low
+        return cls(features.low - width, features.high + width)
 
     @unflagged
     def outside(self, X: Array) -> Array:
@@ -239,8 +235,8 @@ class Fitted:
     @property
     def largest_mean(self) -> float:
         """Return the largest mean of counts: the exponential is followed no further."""
-        high = self.state.target.high if self.loss.nonnegative else None
-        return COUNTS_BEYOND * float(high[0]) if high is not None and high[0] > 0 else inf
+        high = float(self.state.target.high[0])
+        return COUNTS_BEYOND * high if self.loss.nonnegative and high > 0 else inf
 
     @unflagged
     def predict_mean(self, X: Array, free: bool = False) -> Array:

@@ -10,14 +10,14 @@ from array_api_compat import is_array_api_obj
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 
-from quadlin.core.arrays import Array, namespace, unflagged
+from quadlin.core.arrays import Array, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import blas_between_sums
 from quadlin.core.losses import LOSSES, loss_named
 from quadlin.core.messages import warn
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
-from quadlin.data import Source, is_dask
+from quadlin.data import Source
 from quadlin.data.engines import engine_for
 from quadlin.data.fields import given_fields
 from quadlin.estimators.checks import (
@@ -266,14 +266,13 @@ class Learning(CallbackSupportMixin):
             )
         if fitted is not None:
             self._refuse_changes(fitted)
-        weightless = sample_weight is not None and all_zero(sample_weight)
-        if weightless:  # the rows are checked all the same
-            sample_weight = as_array(sample_weight) + 1.0
         if fitted is not None:
             fitted, X = self._with_levels(fitted, X)
         previous = None if fitted is None else fitted.columns
         source, columns = self._opened(X, y, sample_weight, previous)
-        return self if weightless else self._learn(source, columns, fitted, checkpoint)
+        if isinstance(source, MemorySource) and not len(source.y):
+            return self  # no row counts
+        return self._learn(source, columns, fitted, checkpoint)
 
     def _learn(
         self,
@@ -367,14 +366,6 @@ class Learning(CallbackSupportMixin):
             return None
         same = self.fitted_.columns.encoder == columns.encoder
         return self.fitted_.state if same else None
-
-
-def all_zero(weight: Any) -> bool:
-    """Tell whether all weights are zero, if they are in memory."""
-    if is_dask(weight):
-        return False
-    weight = as_array(weight)
-    return not bool(namespace(weight).any(weight != 0))
 
 
 def as_array(values: Any) -> Array:

@@ -194,10 +194,8 @@ class Decomposition:
                 linear = scale[c] * squares[c] - 2 * within
                 w[c] += linear
                 constant += float(nu[c] @ (linear + within))
-        low, high = state.features.low, state.features.high
-        if low is None or high is None:  # in a model of an old file
-            low, high = np.full(len(w), -np.inf), np.full(len(w), np.inf)
-        seen = (to_numpy(low).astype(np.float64), to_numpy(high).astype(np.float64))
+        ends = state.features.low, state.features.high
+        seen = (to_numpy(ends[0]).astype(np.float64), to_numpy(ends[1]).astype(np.float64))
         parts = (mean, scale, rest, U, s, w, squares, left_out, constant, seen)
         return cls(tuple(columns), *parts, z=np.zeros(len(w)))
 

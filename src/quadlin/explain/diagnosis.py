@@ -156,7 +156,7 @@ def _were_fitted(state: FitState, rows: Rows) -> bool:
     """Tell whether rows have the extremes of those of the fit, whatever the weights."""
     features, of_fit = rows.reduce(survey).features, state.features
     pairs = ((features.low, of_fit.low), (features.high, of_fit.high))
-    return all(b is None or np.array_equal(to_numpy(a), to_numpy(b)) for a, b in pairs)
+    return all(np.array_equal(to_numpy(a), to_numpy(b)) for a, b in pairs)
 
 
 def _features(fitted: Any) -> list[str]:
