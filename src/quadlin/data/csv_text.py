@@ -7,7 +7,7 @@ from typing import Any
 
 from quadlin.data.names import SourceError, capital, first_line
 
-CSV_BLOCK = 1 << 23  # bytes; the columns' types are those of the first block
+TEXT_BLOCK = 1 << 23  # bytes parsed at once; the columns' types are those of the first block
 SEPARATORS = (";", "\t", "|")  # in addition to the comma
 MISSING = ("?",)  # in addition to those of Arrow: an empty cell, NA, N/A, null, NaN and the like
 # What a model remembers; not the encoding, since UTF-8 read as Latin-1 is garbled without an error.
@@ -119,7 +119,7 @@ class CsvText:
         """
         pa = arrow()
         with in_utf8(path, dialect) as stream:
-            head = stream.read(CSV_BLOCK)
+            head = stream.read(TEXT_BLOCK)
         if dialect.encoding == "utf8":
             for start, why in NO_CSV.items():
                 if head.startswith(start):
@@ -166,7 +166,7 @@ class CsvText:
         no_header = self.dialect.header is False
         # With several threads an error would not name its row; another thread reads ahead anyway.
         read = arrow_csv.ReadOptions(
-            block_size=CSV_BLOCK,
+            block_size=TEXT_BLOCK,
             use_threads=False,
             column_names=self.names if no_header else None,
             autogenerate_column_names=no_header and not self.names,

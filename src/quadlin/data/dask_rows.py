@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import accumulate
 from math import isnan
 from typing import Any, TypeVar
 
@@ -37,17 +36,11 @@ class Partition(Unit):
     weight: Any
     number: int
     rows: int | None = None
-    first: int | None = None  # number of its first row, if it is known
 
     @property
-    def place(self) -> str | None:  # type: ignore[override]
-        """Return the number of the partition, if that of its first row is unknown."""
-        return f"partition {self.number}" if self.first is None else None
-
-    @property
-    def row(self) -> int:  # type: ignore[override]
-        """Return the number of the first row."""
-        return self.first or 0
+    def place(self) -> str:  # type: ignore[override]
+        """Return the number of the partition."""
+        return f"partition {self.number}"
 
     def read(self, columns: Sequence[Any] | None, rows: int) -> Iterator[Any]:
         """Compute the rows."""
@@ -102,13 +95,11 @@ def open_dask_frame(frame: Any, y: Any, weight: Any) -> tuple[nw.DataFrame[Any],
 def _feed(
     parts: tuple[Any, ...], y: Any, weight: Any, sizes: tuple[int | None, ...], title: str
 ) -> Feed:
-    ends = list(accumulate(sizes, lambda a, b: None if a is None or b is None else a + b))
-    starts = (0, *ends[:-1])
     vectors = [
         [None] * len(parts) if values is None else _cut_as_rows(values, sizes, role)
         for values, role in ((y, "target"), (weight, "weight"))
     ]
-    units = map(Partition, parts, *vectors, range(len(parts)), sizes, starts)
+    units = map(Partition, parts, *vectors, range(len(parts)), sizes)
     return Feed(tuple(units), title)
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from quadlin.data.csv_text import TEXT_BLOCK
 from quadlin.data.files import FORMATS, PACKED, FileSet, FileUnit, Format
 from quadlin.data.names import SourceError, explained, first_line
 from quadlin.data.reader import Reader
 from quadlin.data.source import Feed
 
-BLOCK = 1 << 22  # bytes parsed at once
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 LINES = {
     "svmlight": "A line is “target index:value index:value …”, with increasing indices.",
@@ -98,7 +98,7 @@ class Lines(FileUnit):
                 handle.readline()  # of the lines before
             row, last = 0, np.inf if self.last is None else self.last
             while handle.tell() < last and (
-                lines := handle.readlines(int(min(BLOCK, last - handle.tell())))
+                lines := handle.readlines(int(min(TEXT_BLOCK, last - handle.tell())))
             ):
                 try:
                     parsed = PARSERS[self.format](b"".join(lines))

@@ -326,7 +326,7 @@ def learned(feed: Feed, reader: Reader, options: Options) -> tuple[Reader, int |
     if not (needs_labels or needs_levels or needs_means):
         return reader, None
     if not feed.again:
-        _refuse_reading_twice(feed.title, reader, needs_labels, needs_levels)
+        _refuse_reading_twice(feed.title, reader, needs_labels, needs_levels, needs_means)
     text = [name for name in reader.columns if name in reader.text and needs_levels]
     decimal = options.dialect.decimal or "." if feed.is_csv else None
     labels = SeenLevels(reader.target, True) if needs_labels else None
@@ -417,16 +417,17 @@ def _first_row(feed: Feed, name: Any, label: str) -> str:
     return "a row that was dropped"
 
 
-def _refuse_reading_twice(title: str, reader: Reader, labels: bool, levels: bool) -> NoReturn:
-    what, remedy = "the means of the columns", 'fill={column: value}, use missing="drop"'
+def _refuse_reading_twice(
+    title: str, reader: Reader, labels: bool, levels: bool, means: bool
+) -> NoReturn:
+    unknown = ["the labels of the target (labels=[...])"] * labels
     if levels:
-        what = f"the levels of its text columns ({shortened(sorted(reader.text, key=str))})"
-        remedy = "levels={column: [...]} or encoder=, leave the columns out of `columns`"
-    if labels:
-        what, remedy = "the labels of the target", "labels=[...]"
+        text = shortened(sorted(reader.text, key=str))
+        unknown.append(f"the levels of its text columns {text} (levels={{column: [...]}})")
+    unknown += ["the means of its columns (fill={column: value})"] * means
     raise SourceError(
-        f"{title} can be read only once, but {what} must be known beforehand. Give {remedy}, or "
-        "save the rows to a file first."
+        f"{title} can be read only once, but {' and '.join(unknown)} must be known beforehand. "
+        "Give them, or save the rows to a file first."
     )
 
 

@@ -18,7 +18,6 @@ from quadlin.data.source import Feed, Unit, spread
 
 CSV = ("csv", "tsv")
 BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32
-BUFFER = 1 << 16  # bytes of each column read at once; whole column chunks would fill the memory
 INDEX = re.compile(r"__index_level_\d+__")  # the name that pandas gives to an index without one
 
 
@@ -107,9 +106,7 @@ def batches_of(scanned: Any, columns: Sequence[Any] | None) -> Any:
 
     names, slim = list(columns or ()), None
     if type(getattr(scanned, "format", None)).__name__ == "ParquetFileFormat":
-        slim = ParquetFragmentScanOptions(
-            pre_buffer=False, use_buffered_stream=True, buffer_size=BUFFER
-        )
+        slim = ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
     return scanned.to_batches(
         columns=names,
         batch_size=max(1, BATCH_ELEMENTS // max(1, len(names))),
