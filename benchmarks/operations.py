@@ -141,7 +141,7 @@ def workers():
         try:
             model = SecondOrderRegressor(rank=3, alpha=1.0, pairs=None).fit(X, y)
             far = np.abs(model.predict(data.X) - alone.predict(data.X)).max()
-            print(f"a worker of 64 MiB beside one of 2 GiB: {time.perf_counter() - start:.1f} s, "
+            print(f"a worker of 64 MiB and one of 2 GiB: {time.perf_counter() - start:.1f} s, "
                   f"largest difference {far:.1e}")  # fmt: skip
         except Exception as error:
             print(f"{type(error).__name__}: {error}")

@@ -94,7 +94,7 @@ def stored_rows(data: str, read: RowOptions) -> str:
 
 
 def check_output(path: Path, *inputs: Any) -> None:
-    """Refuse an output that cannot be written, before an hour is spent on its content."""
+    """Check that an output can be written, before an hour is spent on its content."""
     if str(path) == STANDARD:
         raise UsageError("This command writes to a file, not to the standard output. Name a file.")
     kind_of(path)

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array, issparse
 
 Array = Any  # an array of whichever namespace the caller brought
 Namespace = Any
-TALL = 4  # rows per column of a matrix whose Gram matrix is small beside it
+TALL = 4  # rows per column of a matrix whose Gram matrix is small in comparison
 DEPENDENT = 1e-3  # of a unit column, outside the span of the columns before it
 
 # On some processors linear algebra libraries set floating-point flags although all inputs and
@@ -58,7 +58,7 @@ def to_numpy(a: Array) -> np.ndarray:
 
 
 def refuse_broken_sparse(X: Any, name: str = "X") -> None:
-    """Refuse sparse rows whose indices point outside of them, which scipy takes as they are."""
+    """Check that indices of sparse rows point into them, which scipy does not."""
     if not issparse(X) or X.format not in ("csr", "csc"):
         return
     pointers, indices = X.indptr, X.indices

@@ -93,7 +93,7 @@ class Loss:
         return variance + (f - mean) ** 2
 
     def entropy(self, y: np.ndarray) -> np.ndarray:
-        """Return what `null` sums beside the mean and the variance of the targets."""
+        """Return what `null` sums besides the mean and the variance of the targets."""
         return np.zeros(y.shape)
 
     def null(self, weight: float, mean: float, variance: float, entropy: float) -> float:
@@ -224,7 +224,7 @@ SOLVED = tuple({each.solved: None for each in LOSSES.values()})
 
 
 def loss_named(name: Any) -> Loss:
-    """Return the loss of a name; of squared errors, as long as a wrong name was not refused."""
+    """Return the loss of a name; of squared errors, for a name that is wrong."""
     return LOSSES.get(name, LOSSES["squared"]) if isinstance(name, str) else LOSSES["squared"]
 
 

@@ -172,7 +172,7 @@ def units_of(
 
 @dataclass(frozen=True)
 class UnitsMaker:
-    """Decides which diagonals of M are modelled, and refuses rows that no model can fit."""
+    """Decides which diagonals of M are modelled, and checks that a model can fit the rows."""
 
     squares: bool | str  # everywhere, nowhere, or "auto": where they differ from linear terms
     fit_intercept: bool
@@ -231,7 +231,7 @@ class UnitsMaker:
         )
 
     def refuse_overflow(self, features: Moments, target: Moments) -> None:
-        """Refuse rows whose squares overflow or underflow."""
+        """Raise an error for rows whose squares overflow or underflow."""
         xp = namespace(features.mean)
         finite = features.var < LARGEST
         finite = finite & (xp.abs(features.mean) < float(xp.finfo(self.dtype).max) / 16)

@@ -33,7 +33,7 @@ class Mapped:
 
 
 def map_numpy(path: Any) -> Mapped:
-    """Map an array in a file; pickles are refused."""
+    """Map an array in a file; pickles raise an error."""
     with explained(f"File {path}", "Write numbers by numpy.save."):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         return Mapped(str(path), array.shape, array.dtype)
@@ -120,7 +120,7 @@ class Slice(Unit):
         return parts
 
     def check(self) -> None:
-        """Refuse a file that has changed."""
+        """Raise an error for a file that has changed."""
         if self.file is not None and not is_held(self.X):
             self.file.check()
 

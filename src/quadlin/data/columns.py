@@ -1,4 +1,4 @@
-"""Columns of frames and arrays: numbers or categories, their values, and what is refused."""
+"""Columns of frames and arrays: numbers or categories, their values, and what raises an error."""
 
 import re
 from collections import Counter
@@ -40,9 +40,9 @@ def number_dtype(kinds: Iterable[Any]) -> np.dtype:
 
 
 def check_frame(rows: Any, may_be_dates: Callable[[Any], bool] | None = None) -> None:
-    """Refuse a frame that is lazy, has two columns with the same name, or one of dates.
+    """Raise an error for a frame that is lazy, has two columns with the same name, or one of dates.
 
-    Dates in arrays are refused, too: as numbers they would count nanoseconds or another unit.
+    So do dates in arrays: as numbers they would count nanoseconds or another unit.
     `may_be_dates` takes the name of a column, and returns True if the column is not a feature or
     if its values are levels.
     """
@@ -86,7 +86,7 @@ def _column_of_dates(name: Any, dtype: Any) -> SourceError:
 
 
 def is_text(column: Values) -> bool:
-    """Return whether a column is text rather than numbers, and refuse one that is neither."""
+    """Return whether a column is text rather than numbers; other types raise an error."""
     if isinstance(column, np.ndarray):
         return column.dtype.kind == "O" and any(isinstance(value, str) for value in column)
     dtype = column.dtype

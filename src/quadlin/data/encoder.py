@@ -152,7 +152,7 @@ def filtered(values: Values, keep: np.ndarray) -> Any:
     """Return the values to keep."""
     if isinstance(values, np.ndarray):
         return values[keep]
-    return values.filter(keep.tolist()) if len(keep) else values  # narwhals refuses an empty list
+    return values.filter(keep.tolist()) if len(keep) else values  # narwhals takes no empty list
 
 
 def level_codes(values: Values, levels: Levels) -> np.ndarray:
@@ -506,7 +506,7 @@ class TableEncoder:
         return [0, *np.cumsum(widths[:-1]).tolist()]
 
     def columns_of(self, rows: Any) -> Iterator[Values]:
-        """Yield the values of each column, and refuse one that is not what `learn` saw."""
+        """Yield the values of each column, after a check that it is what `learn` saw."""
         columns = columns_in(rows)
         if columns is None:
             raise ValueError(
@@ -526,7 +526,7 @@ class TableEncoder:
             yield column
 
     def check_column(self, number: int, column: Values) -> None:
-        """Refuse a column of numbers that held levels in `learn`, or the other way round."""
+        """Check that a column holds numbers, or levels, as it did in `learn`."""
         name, levels = self.input_names[number], self.levels[number]
         kind = self.kinds[number] if self.kinds else None
         any_dtype = isinstance(column, np.ndarray) or column.dtype in (*TIMES, *OBJECTS, nw.List)

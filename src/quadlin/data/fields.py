@@ -121,7 +121,7 @@ def fields_among(reduce: Reduce, d: int, some: Chunk | None = None) -> tuple[np.
 
 
 def groups_in(given: Any) -> list[Any]:
-    """Return the groups of 0/1 columns that `categorical_features` lists beside columns."""
+    """Return the groups of 0/1 columns that `categorical_features` lists besides columns."""
     if given is None or isinstance(given, str):
         return []
     return [x for x in given if isinstance(x, Sequence | np.ndarray) and not isinstance(x, str)]
@@ -140,7 +140,7 @@ def given_fields(given: Any, names: Sequence[str]) -> tuple[np.ndarray, ...]:
 
 
 def check_one_hot(reduce: Reduce, groups: Sequence[np.ndarray], names: Sequence[str]) -> None:
-    """Refuse a group with more than one 1 in some row, or with numbers other than 0 and 1.
+    """Check that the rows of a group have at most one 1, and no number but 0 and 1.
 
     Parameters
     ----------

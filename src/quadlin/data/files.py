@@ -52,7 +52,7 @@ class File:
         return {**self.__dict__, "ctime": None}  # a copy on a worker's disk has another ctime
 
     def check(self) -> None:
-        """Refuse a file that has changed."""
+        """Raise an error for a file that has changed."""
         now = File.of(self.path)
         touched = self.ctime is not None and now.ctime != self.ctime
         if now != self or touched:
@@ -79,7 +79,7 @@ class FileUnit(Unit):
         return max(1, self.file.size)
 
     def check(self) -> None:
-        """Refuse a file that has changed."""
+        """Raise an error for a file that has changed."""
         self.file.check()
 
 

@@ -71,14 +71,14 @@ class Options:
         return *self.levels, *self.categorical_features, *levels, *kept
 
     def refuse_table_options(self, title: str) -> None:
-        """Refuse options that only make sense for tables."""
+        """Raise an error for options that only make sense for tables."""
         for name in TABLE_ONLY:
             value = getattr(self, name)
             if value is not None and (name == "encoder" or len(value)):
                 raise SourceError(f"{title} has no named columns: `{name}` is for tables only.")
 
     def refuse_csv_options(self, title: str) -> None:
-        """Refuse options that only make sense for CSV."""
+        """Raise an error for options that only make sense for CSV."""
         if self.dialect != Dialect():
             raise SourceError(
                 f"{title} is not CSV: `delimiter`, `decimal`, `encoding`, `header` "

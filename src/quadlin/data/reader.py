@@ -62,7 +62,7 @@ class Piece:
 
 
 def check_lengths(n: int, y: Any, weight: Any, where: str = "") -> None:
-    """Refuse targets or weights that are not one number for each of n rows."""
+    """Raise an error for targets or weights that are not one number for each of n rows."""
     for values, role in ((y, "target"), (weight, "weight")):
         if values is not None and (shape := tuple(values.shape)) not in ((n,), (n, 1)):
             raise SourceError(
@@ -369,5 +369,7 @@ def _vector(values: Any, piece: Piece, role: str) -> np.ndarray | None:
         return None
     vector = np.asarray(values)
     with piece.readable(f"the {role}", "Give numbers, one per row."):
-        casting: Any = "unsafe" if vector.dtype.kind == "O" else "same_kind"  # refuses text
+        casting: Any = (
+            "unsafe" if vector.dtype.kind == "O" else "same_kind"
+        )  # raises an error for text
         return vector.astype(np.float64, casting=casting, copy=False).reshape(-1)

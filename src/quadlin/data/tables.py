@@ -185,7 +185,7 @@ def open_query(query: Any) -> tuple[nw.DataFrame[Any], Feed]:
 
 
 def refuse_repeated(schema: Any, what: str) -> None:
-    """Refuse a table with two columns of the same name."""
+    """Raise an error for a table with two columns of the same name."""
     for name, count in Counter(schema.names).items():
         if count > 1:
             raise SourceError(f"{what} has two columns named {name!r}. Rename one.")

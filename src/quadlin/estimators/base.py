@@ -393,7 +393,7 @@ class SecondOrderModel(BaseEstimator):
         return Path(path)
 
     def _require_one_model(self) -> None:
-        """Refuse an estimator before `fit`, and one with a model for each of several classes."""
+        """Check that the estimator is fitted, and not with a model for each of several classes."""
         check_is_fitted(self)
         if not isinstance(self.fitted_, Fitted):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What cannot be used is refused at the door: parameters, rows, targets and weights, in this order.
+"""Checks of what users pass: parameters, rows, targets and weights, in this order.
 
 Errors say what came, where it is, and what to do; rows and names are checked by scikit-learn.
 """
@@ -120,7 +120,7 @@ RULES: dict[str, Rule] = {
 
 
 def check_parameters(estimator: Any, names: Iterable[str]) -> None:
-    """Refuse parameters that make no sense by themselves, and say which would."""
+    """Raise an error for parameters that make no sense by themselves, and say which would."""
     for name in names:
         value, (is_good, wanted) = getattr(estimator, name), RULES[name]
         if not is_good(value):
@@ -128,7 +128,7 @@ def check_parameters(estimator: Any, names: Iterable[str]) -> None:
 
 
 def check_options(estimator: Any) -> None:
-    """Refuse parameters that make no sense, or not together, and say which would."""
+    """Raise an error for parameters that make no sense, or not together, and say which would."""
     check_parameters(estimator, [name for name in vars(estimator) if name in RULES])
     penalised = not is_auto(estimator.alpha) and any(alphas(estimator.alpha))
     has_moments = loss_named(estimator.loss).has_moments
@@ -148,13 +148,13 @@ def check_options(estimator: Any) -> None:
         }
         refuse_conflicts(
             conflicts,
-            "`pairs` cannot be combined with {option}: pairs are searched by least squares beside "
+            "`pairs` cannot be combined with {option}: pairs are searched by least squares with "
             "b and w. Leave one of them out.",
         )
 
 
 def check_one_pass(estimator: Any) -> None:
-    """Refuse options that need several passes over the rows."""
+    """Raise an error for options that need several passes over the rows."""
     conflicts = {
         f"loss={estimator.loss!r}": not loss_named(estimator.loss).one_pass,
         f"uncertainty={estimator.uncertainty!r}": estimator.uncertainty,
@@ -287,7 +287,7 @@ def _first(is_bad: Callable[[np.ndarray], np.ndarray], X: Any) -> str:
 
 
 def check_targets(y: Any) -> None:
-    """Refuse targets that are text, complex, missing, masked, infinite or dates."""
+    """Raise an error for targets that are text, complex, missing, masked, infinite or dates."""
     refuse_masked(y, "y")
     refuse_dates(y, "y")
     label = next((value for value in _objects(y) if isinstance(value, str)), None)
@@ -304,7 +304,7 @@ def check_targets(y: Any) -> None:
         )
     try:
         values = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError):  # scikit-learn refuses these by itself
+    except (TypeError, ValueError, RuntimeError):  # scikit-learn has an error for these
         return
     bad = ~np.isfinite(values)
     if y is None or values.ndim not in (1, 2) or not bad.any():
@@ -320,7 +320,7 @@ def check_targets(y: Any) -> None:
 
 
 def refuse_dates(values: Any, name: str, advice: str = "") -> None:
-    """Refuse a list, an array or a series of dates, times or durations."""
+    """Raise an error for a list, an array or a series of dates, times or durations."""
     series = nw.from_native(values, pass_through=True, allow_series=True)
     times = isinstance(series, nw.Series) and series.dtype in TIMES
     if times or getattr(getattr(values, "dtype", None), "kind", "") in ("m", "M"):
@@ -331,7 +331,7 @@ def refuse_dates(values: Any, name: str, advice: str = "") -> None:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Refuse a masked array with masked entries: below the mask are numbers that mean nothing."""
+    """Check that no entry is masked: below the mask are numbers that mean nothing."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         count = int(np.count_nonzero(np.ma.getmaskarray(values)))
         raise ValueError(
@@ -345,7 +345,7 @@ def refuse_masked(values: Any, name: str) -> None:
 
 
 def refuse_no_table(X: Any) -> None:
-    """Refuse rows that are not a table, of kinds for which scikit-learn has no clear error."""
+    """Check that rows are a table, for kinds for which scikit-learn has no clear error."""
     kind, dtype = type(X).__name__, getattr(X, "dtype", None)
     if (isinstance(X, dict | set) and not issparse(X)) or hasattr(X, "__next__"):
         raise TypeError(
@@ -377,7 +377,7 @@ def _objects(values: Any) -> list[Any]:
 
 
 def check_survey(surveyed: Survey, dtype: Any, names: Sequence[str], options: Options) -> None:
-    """Refuse rows that cannot be fitted, and warn of suspicious ones, by what one pass showed."""
+    """Check that rows can be fitted, and warn of suspicious ones, by what one pass showed."""
     check_row_count(surveyed.tally.rows)
     check_weights(surveyed.tally, dtype)
     low = float(surveyed.target.low[0])
@@ -391,7 +391,7 @@ def check_survey(surveyed: Survey, dtype: Any, names: Sequence[str], options: Op
 
 
 def check_row_count(rows: int) -> None:
-    """Refuse a single row, as of an array, and warn of two."""
+    """Raise an error for a single row, as of an array, and warn of two."""
     if rows < 2:
         raise ValueError("There is 1 row with a target, but a fit needs at least 2. Add rows.")
     if rows == 2:
@@ -402,7 +402,7 @@ def check_row_count(rows: int) -> None:
 
 
 def check_weights(tally: Tally, dtype: Any) -> None:
-    """Refuse weights so large or so small that sums of that dtype would be lost."""
+    """Raise an error for weights so large or so small that sums of that dtype would be lost."""
     mean = tally.weight / max(1, tally.counting)
     most = HEAVIEST[32 if "32" in str(dtype) else 64]
     if tally.counting and not 1 / most <= mean <= most:
@@ -431,7 +431,7 @@ def warn_if_constant(surveyed: Survey) -> None:
 
 
 def _check_merged(surveyed: Survey, names: Sequence[str]) -> None:
-    """Refuse numbers so large, and so close, that float64 has merged some of them.
+    """Raise an error for numbers so large, and so close, that float64 has merged some of them.
 
     Whatever they were before: integers of a file, of Python or of an array of objects.
     """

@@ -382,7 +382,7 @@ class Classifying(ClassifierMixin, Learning):
         return LabelledRows(source.X, source.y, source.weight, classes=classes), columns
 
     def _learn(self, *_: Any) -> Self:
-        """Refuse to fit rows that can be read only once: which classes there are is not known."""
+        """Check that rows can be read twice: the first reading shows which classes there are."""
         raise ValueError(
             "These rows can be read only once, so the classes must be known beforehand: use "
             "partial_fit(rows, classes=[...])."

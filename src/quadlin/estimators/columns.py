@@ -88,7 +88,7 @@ class Columns:
         return cls(len(inputs), names, source.encoder, source.fill, *roles, source.csv)
 
     def check_source(self, source: Source) -> None:
-        """Refuse a source whose columns are not these."""
+        """Raise an error for a source whose columns are not these."""
         if self.fill is not None and source.fill not in (None, self.fill):
             raise ValueError(
                 "The source fills missing values with other numbers than the fit did. Open it with "
@@ -103,7 +103,7 @@ class Columns:
         self.check_inputs(None if _unnamed(inputs) else inputs, len(inputs))
 
     def check_inputs(self, names: Sequence[Any] | None, width: int) -> None:
-        """Refuse rows whose columns are not these, by their names or, without any, their number."""
+        """Check the columns of rows, by their names or, without any, their number."""
         if width != self.n_features_in:
             raise ValueError(
                 f"X has {width} features, but the model was fitted to {self.n_features_in}."
@@ -206,7 +206,7 @@ def checked(
 
 
 def _check_table(estimator: Any, X: Any, columns: Columns | None) -> None:
-    """Refuse what is not a table in memory; dates may only be levels."""
+    """Raise an error for what is not a table in memory; dates may only be levels."""
 
     def is_category(name: Any) -> bool:
         if columns is None:
@@ -260,7 +260,7 @@ def chunks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Chun
 
 
 def source_to_score(estimator: Any, X: Any, y: Any, weight: Any, targets: str) -> Source | None:
-    """Return the Source to score, None for other rows; refuse rows without what is predicted."""
+    """Return the Source to score, None for other rows; what is predicted must be known."""
     if not isinstance(X, Source):
         if y is None:
             raise ValueError(f"score needs {targets}: give y, or a Source opened with target=.")
@@ -324,7 +324,7 @@ def _chosen(given: Sequence[Any], names: Sequence[Any]) -> list[Any]:
 
 
 def single_columns(given: Any) -> list[Any]:
-    """Return what `categorical_features` lists beside groups of columns."""
+    """Return what `categorical_features` lists besides groups of columns."""
     if given is None or isinstance(given, str):
         return []
     return [item for item in given if isinstance(item, str | Integral | np.bool_)]
@@ -346,7 +346,7 @@ def learned_encoder(estimator: Any, X: Any) -> TableEncoder | None:
 
 
 def refuse_undeclared(estimator: Any, source: Source) -> None:
-    """Refuse a source that was opened without the categories that are declared."""
+    """Raise an error for a source that was opened without the categories that are declared."""
     given = single_columns(estimator.categorical_features)
     if not given:
         return

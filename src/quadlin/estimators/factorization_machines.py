@@ -91,7 +91,7 @@ class ByPosterior:
         return Fitted(stream, job.task.columns, tuple(job.task.make_units.fields)).ready()
 
     def _check_stream(self, fitted: Fitted | None) -> None:
-        """Refuse draws in a stream."""
+        """Raise an error for draws in a stream."""
         if self.draws is not None:
             raise ValueError(NOT_A_STREAM)
 
@@ -225,7 +225,7 @@ def _warn_of_another_model(estimator: Any, n_fields: int) -> None:
 
 
 def _check_draws(estimator: Any) -> None:
-    """Refuse draws that cannot be taken, and options that they cannot be combined with."""
+    """Check that draws can be taken, and be combined with the other options."""
     draws = estimator.draws
     if not is_whole(draws, 2):
         raise ValueError(f"draws={draws!r} must be None or a whole number ≥ 2.")
@@ -256,7 +256,7 @@ def with_levels(fitted: Fitted, X: Any) -> tuple[Fitted, Any]:
         return fitted, X
     if isinstance(X, Source):
         if X.encoder is None or X.encoder.input_names != encoder.input_names:
-            return fitted, X  # which is refused
+            return fitted, X  # which raises an error
         grown = joint(encoder, X.encoder)
         reader: Any = X.reader
         X = replace(X, reader=replace(reader, encoder=grown))

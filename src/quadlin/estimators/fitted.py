@@ -328,7 +328,7 @@ class Fitted:
         return replace(self, learned=learned)
 
     def in_model_dtype(self, X: Array, caller: str) -> Array:
-        """Return rows in the dtype of the model; refuse those of another namespace or device."""
+        """Return rows in the dtype of the model, after a check of their namespace and device."""
         units = self.state.units
         return in_model_dtype(X, caller, units.scale, units.scale.dtype)
 
@@ -397,7 +397,7 @@ class FittedClasses:
         return self.parts[0].fill
 
     def in_model_dtype(self, X: Array, caller: str) -> Array:
-        """Return rows in the dtype of the model; refuse those of another namespace or device."""
+        """Return rows in the dtype of the model, after a check of their namespace and device."""
         return self.parts[0].in_model_dtype(X, caller)
 
     def log_odds(self, X: Array) -> Array:

@@ -118,7 +118,7 @@ def raise_or_warn(estimator: Any, status: Status, *expected: Status) -> None:
 
 
 def _can_stream(estimator: Any) -> bool:
-    """Refuse losses that need several passes, in the way that scikit-learn expects."""
+    """Raise an error for losses that need several passes, in the way that scikit-learn expects."""
     if not loss_named(estimator.loss).has_moments:
         raise AttributeError(
             f"There is no partial_fit with loss={estimator.loss!r}, which needs several passes "
@@ -310,7 +310,7 @@ class Learning(CallbackSupportMixin):
         return self
 
     def _check_stream(self, fitted: Fitted | None) -> None:
-        """Refuse streams that cannot begin, or go on; subclasses override it."""
+        """Raise an error for streams that cannot begin, or go on; subclasses override it."""
 
     def _with_levels(self, fitted: Any, X: Any) -> tuple[Any, Any]:
         """Return what goes on, and its rows, where these may have new levels."""
@@ -321,7 +321,7 @@ class Learning(CallbackSupportMixin):
         return task.new_stream()
 
     def _refuse_changes(self, fitted: Fitted) -> None:
-        """Refuse options that define the model and are not those it began with."""
+        """Raise an error for options that define the model and are not those it began with."""
         stream, d = fitted.stream, len(fitted.names)
         options, maker = options_of(self, d), units_maker_of(self, fitted.names, None, ())
         changed = {

@@ -246,7 +246,7 @@ def _errors(fitted: Any, known: Rows | None, squares: np.ndarray, weight: np.nda
 def _left_out(fitted: Any, rows: Rows, weight: float) -> float | None:
     """Return the mean squared error of rows left out, where a matrix of the parameters fits.
 
-    The penalties are those of a low-rank M: pairs beside it have another one.
+    The penalties are those of a low-rank M: pairs have another one.
     """
     state, options = fitted.state, fitted.options
     if state.parts is not None or options.dof(*state.model.U.shape) > EXACT_COLUMNS:
@@ -260,7 +260,7 @@ def _left_out(fitted: Any, rows: Rows, weight: float) -> float | None:
 
 
 def _rank(model: Any, known: Rows | None, penalised: bool, seed: int) -> list[str]:
-    """Compare the components, and what the residual has beside them, with noise."""
+    """Compare the components, and what the residual has besides, with noise."""
     fitted, state = model.fitted_, model.fitted_.state
     d, k = state.low_rank.U.shape
     edge = state.history[-1].loss ** 0.5 / state.units.target.scale * (d / fitted.n_rows) ** 0.5

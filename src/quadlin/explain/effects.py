@@ -215,7 +215,7 @@ class Contributions:
     columns : array (n_rows, n_columns)
         What each column adds alone; with ``pairs=False``, half of each of its pairs included.
     pairs : array (n_rows, n_pairs)
-        What each pair of columns adds beside what its columns add alone.
+        What each pair of columns adds to what its columns add alone.
     column_names : list of str
         Names of the columns.
     pair_names : list of str

@@ -265,7 +265,7 @@ class PairReport(Records[Pair]):
     path : list of PathStep
         The criterion and R² with the first 0, 1, … pairs.
     low_rank : bool
-        Whether the residual beside the pairs still shows a quadratic part of low rank.
+        Whether the residual of the pairs still shows a quadratic part of low rank.
     n_rows, n_features, n_candidates : int
         The rows of the search, the features (text columns by their levels), and the products that
         were candidates.
@@ -283,7 +283,7 @@ class PairReport(Records[Pair]):
     n_rows_fitted : int or None
         For a stream: the rows behind coefficients and tests, while `n_rows` were searched.
     rank : int
-        Of the low-rank part of the model beside the pairs, which has products of all features.
+        Of the low-rank part of the model, which has products of all features, besides the pairs.
     """
 
     pairs: list[Pair]
@@ -521,7 +521,7 @@ def report_of_products(
 ) -> PairReport:
     """Return a report whose pairs have the coefficients of whole products, as `view` has them.
 
-    A search measures a level from the other levels, and beside a low-rank part. The standard error
+    A search measures a level from the other levels, and given a low-rank part. The standard error
     is that of the same coefficient. Where the model has none, it is that of the search if nothing
     but the pair contributes to the product: then the one coefficient is a multiple of the other.
     """

@@ -102,7 +102,7 @@ def _picture(heading: str, words: str, display: Display) -> Picture:
 def model_page(
     title: str, summary: ModelSummary, content: dict[str, Any], pictures: Sequence[Picture] = ()
 ) -> str:
-    """Return a complete page of a summary and of what `describe` says beside it.
+    """Return a complete page of a summary and of what `describe` adds.
 
     Values are escaped, and their control characters are made visible.
     """

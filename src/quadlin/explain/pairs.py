@@ -1,4 +1,4 @@
-"""Which features interact: a search for a few pairs beside the linear model."""
+"""Which features interact: a search for a few pairs in addition to the linear model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -86,7 +86,7 @@ class PairSetting:
     def search(
         self, rows: Rows, surveyed: Survey, which: str, fit: PairFit | None = None
     ) -> PairSearch:
-        """Return the search on some rows, beside the linear model; `fit` is to be tested there."""
+        """Return the search on some rows, given the linear model; `fit` is to be tested there."""
         units = self.make_units(surveyed.features, surveyed.target)
         self._refuse(units, surveyed, which)
         limits: dict[str, Any] = {"fields": self.groups}
@@ -112,7 +112,7 @@ class PairSetting:
         return PairSearch(rows, units, model=linear.model, features=features, **limits)
 
     def _refuse(self, units: Units, surveyed: Survey, which: str) -> None:
-        """Refuse rows in which no pair can be found."""
+        """Raise an error for rows in which no pair can be found."""
         in_groups = sum(len(group) for group in self.groups)
         if self.source.width - in_groups + len(self.groups) < 2:
             raise ValueError(f"X has one feature ({self.source.names[0]}), but a pair needs two.")
@@ -120,7 +120,7 @@ class PairSetting:
         if n < d + 2:
             raise ValueError(
                 f"There are {n} rows (of weight above 0) and {d} features that vary in {which}. "
-                f"The linear model beside the pairs needs at least {d + 2} rows. Select features "
+                f"The linear model and the pairs need at least {d + 2} rows. Select features "
                 "or add rows."
             )
         if not units.target.power:

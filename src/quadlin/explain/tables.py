@@ -116,7 +116,7 @@ def found_pairs(model: Any) -> list[Any]:
 
 
 def pairs_are_named(model: Any) -> bool:
-    """Tell whether the user listed the pairs beside the low-rank part, so that none was found."""
+    """Tell whether the user listed the pairs, so that none was found."""
     pairs = model.get_params(deep=False).get("pairs")
     return isinstance(pairs, Collection) and not isinstance(pairs, str)
 

@@ -24,7 +24,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     path : path
         A new name or a regular file, which is replaced when the new contents are on the disk; a
         symbolic link stays one, and its target is replaced. A pipe or a character device such as
-        ``/dev/null`` is written to. Folders, sockets and disks are refused.
+        ``/dev/null`` is written to. Folders, sockets and disks raise an error.
 
     Yields
     ------
@@ -33,7 +33,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     Notes
     -----
-    What killed processes left beside `path` is removed after an hour. The last of several writers
+    What killed processes left next to `path` is removed after an hour. The last of several writers
     wins.
 
     Examples
@@ -49,7 +49,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with TemporaryFile() as file:
             yield file
             file.seek(0)
-            # There is no O_CREAT, since some systems refuse it for pipes of other users.
+            # There is no O_CREAT, which some systems do not allow for pipes of other users.
             with os.fdopen(os.open(path, os.O_WRONLY), "wb") as stream:
                 shutil.copyfileobj(file, stream)
     else:

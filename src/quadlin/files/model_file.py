@@ -56,7 +56,7 @@ ESTIMATORS: dict[str, Any] = {
 SIGNALS = (PhaseRetriever, MatrixSensing)
 PICKLE_SUFFIXES = (".pkl", ".pickle", ".joblib")  # whose readers expect another format
 SCORES = "best_index_", "best_params_", "best_score_", "cv_results_"  # of cross-validation
-LEARNED = "law", "draws", "pairs", "noise", "train_score"  # what a fit holds beside its stream
+LEARNED = "law", "draws", "pairs", "noise", "train_score"  # what a fit holds besides its stream
 
 
 class UserUnits(NamedTuple):

@@ -328,7 +328,7 @@ def sample(
 ) -> Sample:
     """Draw a problem; by default M has no diagonal for two-valued features.
 
-    A `tail` is a symmetric matrix of that spectral norm beside the low-rank part, orthogonal to it.
+    A `tail` is the spectral norm of a symmetric matrix that is added, orthogonal to the low rank.
     """
     features = law(name)
     first, *seeds = np.random.SeedSequence(seed).spawn(1 + -(-(n + n_test) // BLOCK))

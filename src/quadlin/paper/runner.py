@@ -267,7 +267,7 @@ def chosen_studies(only: Sequence[str] | str | None) -> list[Study]:
 
 
 def check(size: str, device: str, jobs: int | None) -> None:
-    """Refuse a size or a device that does not exist."""
+    """Raise an error for a size or a device that does not exist."""
     if size not in SIZES:
         raise SettingError(f"There is no size {size!r}. Choose from: {', '.join(SIZES)}.")
     if jobs is not None and jobs < 1:

@@ -171,8 +171,8 @@ def gather(
 ) -> Pending:
     """Add the sums and moments of some rows to the pending ones; Q is that of `residual_sums`.
 
-    A `probe` (d, 1) is multiplied beside U. The residuals are those of the model from which the
-    next step is taken.
+    A `probe` (d, 1) is multiplied together with U. The residuals are those of the model from which
+    the next step is taken.
     """
     units, model, before = state.units, state.stepping, state.before
     rows = Rows.of(MemorySource(chunk.X, chunk.y, chunk.weight))

@@ -11,7 +11,7 @@ BYTES = 8
 
 
 def strict_bytes(d: int, rank: int) -> int:
-    """Return the memory of a stream that keeps no rows, beside the rows of one call."""
+    """Return the memory of a stream that keeps no rows, without the rows of one call."""
     return BYTES * NUMBERS * max(rank, 4) * d
 
 
@@ -37,7 +37,7 @@ def rows_within(
 
 
 def work_bytes(options: Options, d: int, chooses: bool, more_numbers: int = 0) -> int:
-    """Return the memory of a first fit beside its rows."""
+    """Return the memory of a first fit without its rows."""
     work = strict_bytes(d, options.rank) + 3 * BYTES * BLOCK_ELEMENTS + BYTES * more_numbers
     if options.solver == "auto" and d <= WIDEST:
         work += 3 * BYTES * d * d
@@ -47,7 +47,7 @@ def work_bytes(options: Options, d: int, chooses: bool, more_numbers: int = 0) -
 
 
 def refuse_with_strict(options: Options) -> None:
-    """Refuse options that need a first batch of rows if no rows are kept."""
+    """Raise an error for options that need a first batch of rows if no rows are kept."""
     if any(options.alpha):
         raise ValueError(
             "`alpha` needs a first batch of rows in memory, but `max_memory` keeps none. Raise "
@@ -56,7 +56,7 @@ def refuse_with_strict(options: Options) -> None:
 
 
 def refuse_pairs_with_strict(pairs: PairRequest) -> None:
-    """Refuse pairs that the user asked for if there is no room for their matrix."""
+    """Raise an error for pairs that the user asked for if there is no room for their matrix."""
     if pairs.asked:
         raise ValueError(
             "`pairs` needs more memory than `max_memory` allows: a first batch of "

@@ -79,7 +79,7 @@ class StreamState:
 
 
 def check_state(state: StreamState, d: int, fields: Sequence[np.ndarray]) -> None:
-    """Refuse what no computation would: counts without an end, and places outside of arrays.
+    """Check what no computation would: counts without an end, and places outside of arrays.
 
     Whatever else contradicts itself raises an error where it is used, or is a wrong model.
     """
@@ -108,7 +108,7 @@ def check_state(state: StreamState, d: int, fields: Sequence[np.ndarray]) -> Non
 
 
 def require(good: Any, what: str) -> None:
-    """Refuse a file if a part of it cannot be right."""
+    """Raise an error for a file if a part of it cannot be right."""
     if not good:
         raise InvalidContentError(f"{what} cannot be right")
 
@@ -150,7 +150,7 @@ def state_of(stream: Stream) -> StreamState:
 def stream_of(
     state: StreamState, names: Sequence[str], one_hot: Sequence[np.ndarray] = ()
 ) -> Stream:
-    """Return the stream that continues from a state; refuse a state that no stream can have."""
+    """Return the stream that continues from a state, after a check that a stream can have it."""
     check_state(state, len(names), one_hot)
     make_units = replace(state.make_units, names=list(names), fields=one_hot)
     stream = Stream(

@@ -171,7 +171,7 @@ class Stream(Beginning):
         self.waiting, self.pending, self.pair_pending = Buffer(), None, None
 
     def _with_sums_of(self, chunk: Chunk) -> Pending:
-        """Return the pending sums with these rows; refuse rows that are too large to square."""
+        """Return the pending sums with these rows; rows too large to square raise an error."""
         assert self.state is not None
         loss = self.options.loss if self.start is None else "squared"
         Q = None if self.start is None else self.start.Q

@@ -96,7 +96,7 @@ def constant_state_of(
     features: Moments, target: Moments, options: Options, make_units: UnitsMaker
 ) -> FitState:
     """Return the constant model of rows with these moments."""
-    # In a handful of rows every feature may take only two values, so nothing is refused yet.
+    # In a handful of rows every feature may take only two values, so nothing raises an error yet.
     units = replace(make_units, squares="auto")(features, target)
     model = tied(constant_model(units, options.rank), units, *_parts(options))
     loss = units.target.power * units.target.scale**2

@@ -207,7 +207,7 @@ class PhaseRetriever(MeasurementEstimator):
         rows: Any = A if issparse(A) else np.asarray(A)
         if not np.issubdtype(rows.dtype, np.complexfloating):
             return checked_vectors(self, A, reset)
-        # scikit-learn's check of entries refuses complex ones, so their two parts are checked.
+        # scikit-learn's check of entries takes no complex ones, so their two parts are checked.
         if rows.ndim != 2:
             raise ValueError(
                 f"Expected 2D array, got {rows.ndim}D array instead: shape {rows.shape}."
@@ -222,7 +222,7 @@ class PhaseRetriever(MeasurementEstimator):
 
 
 def refuse_negative(y: np.ndarray) -> None:
-    """Refuse intensities that are negative on average, or by more than noise."""
+    """Raise an error for intensities that are negative on average, or by more than noise."""
     negative = y < 0
     mean, error = float(np.mean(y)), float(np.std(y)) / np.sqrt(len(y))
     if np.sum(y[negative] ** 2) > MOST_NEGATIVE * np.sum(y**2) and not mean > POSITIVE * error:

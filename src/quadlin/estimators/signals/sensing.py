@@ -349,7 +349,7 @@ def pair_of_rows(pair: Any) -> tuple[Any, Any]:
 
 
 def rank_of(sensing: MatrixSensing, is_pair: bool) -> int | None:
-    """Return the rank that is asked for, None for the best one; refuse what there cannot be."""
+    """Return the rank that is asked for, None for the best one, if there can be such a rank."""
     rank = sensing.rank
     if not is_auto(rank) and (not isinstance(rank, Integral) or rank < 1):
         raise ValueError(f'rank={rank!r} must be a whole number ≥ 1, or "auto".')
@@ -365,5 +365,5 @@ def warn_of_diagonal(A: Any, rank: int) -> None:
         warn(
             f"The squares of {d} columns are constant, so only the sum of their diagonal entries "
             f"in M is measured, and a rank of {rank} is too high for the other entries to "
-            "determine them. Entries beside the diagonal are not affected. Lower `rank`."
+            "determine them. Entries off the diagonal are not affected. Lower `rank`."
         )

@@ -96,7 +96,7 @@ def checked_vectors(estimator: Any, A: Any, reset: bool) -> Any:
 
 
 def refuse_other_vectors(A: Any) -> None:
-    """Refuse names of files, queries, dates and masked entries, and say what to do."""
+    """Raise an error for names of files, queries, dates and masked entries, and say what to do."""
     if isinstance(A, str | PathLike):
         raise TypeError(
             f"{A!r} is the name of a file, and measurement vectors are taken from memory: give "
@@ -113,7 +113,7 @@ def refuse_other_vectors(A: Any) -> None:
 
 
 def refuse_unsquarable(values: Any, name: str, least: float = 1 / LARGEST) -> None:
-    """Refuse numbers whose squares overflow, or all underflow."""
+    """Raise an error for numbers whose squares overflow, or all underflow."""
     entries = values.data if issparse(values) else values
     size = float(np.max(np.abs(entries), initial=0.0))
     if size > LARGEST or 0 < size < least:

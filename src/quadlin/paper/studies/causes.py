@@ -81,7 +81,7 @@ def judge_causes(frame: Frame) -> Verdict:
     return Verdict.of(checks.values(), measured)
 
 
-CASES = {  # law, and whether M has a diagonal of its own beside the low rank
+CASES = {  # law, and whether M has a diagonal of its own in addition to the low rank
     "Bernoulli(.1)": ("bernoulli:0.1", False),
     "Bernoulli(.3), any diagonal": ("bernoulli:0.3", True),
     "±1": ("bernoulli:0.5", False),

@@ -138,7 +138,7 @@ def draw_memory(frame: Frame) -> dict[str, Any]:
     part = frame[(frame["batches"] == 2) & (frame["k"] == frame["k"].mode()[0])]
     columns = {"bytes_strict": "partial_fit", "square": "a d×d matrix", "factor": "U"}
     points = {label: (part["d"].to_numpy(), part[c].to_numpy()) for c, label in columns.items()}
-    title = f"Peak beside the rows, k = {part['k'].iloc[0]}"
+    title = f"Peak without the rows, k = {part['k'].iloc[0]}"
     return {"d": Curves(points, "features d", "bytes", title, slopes=True)}
 
 

@@ -120,7 +120,7 @@ class Settings:
         return int(number)
 
     def check(self, features: int, rank: int) -> None:
-        """Refuse settings that are not valid; `features` and `rank` replace those not set here."""
+        """Check the settings; `features` and `rank` replace those not set here."""
         least = {"features": 1, "rank": 1, "trials": 1, "iterations": 1, "noise": 0, "ratio": 1}
         for name, bound in least.items():
             value = getattr(self, name)

@@ -349,7 +349,7 @@ def draw_tau(frame: Frame) -> dict[str, Any]:
 
 
 def judge_tau(frame: Frame) -> Verdict:
-    """Judge Lemma 7 by the errors of G and H; what the estimate makes of them is beside it."""
+    """Judge Lemma 7 by the errors of G and H; the error of the estimate is only stated."""
     fits = {(f, part): tau_exponent(frame, f, part) for f in TAU_LAWS for part in TAU_PARTS}
     # n ∝ 1/(τ²δ²) is an error of 1/(τ√n).
     checks = [fits[f, "G"].near(-1.0) for f in TAU_LAWS]

@@ -320,7 +320,7 @@ class PairStage:
         return self._with_given(start, PairRequest.of(joint.terms, joint.fit.entry), joint)
 
     def _beside(self, terms: PairTerms, rank: int | None) -> Composite | None:
-        """Return pairs and an L of a rank, or of the best one, that is fitted beside them."""
+        """Return pairs and an L of a rank, or of the best one, that is fitted with them."""
         if not terms.pairs:
             return None
         for _ in range(ROUNDS):  # pairs may have replaced a part of L, or L some pairs
@@ -493,9 +493,9 @@ def ended(state: FitState) -> bool:
 def refuse_uninformative(
     request: PairRequest, state: FitState, maker: UnitsMaker, constant: bool = True
 ) -> None:
-    """Refuse given pairs whose products add nothing to the linear part.
+    """Raise an error for given pairs whose products add nothing to the linear part.
 
-    Pairs of constant features are refused as well, unless these may vary in later rows.
+    Pairs of constant features raise one as well, unless these may vary in later rows.
     """
     names, free, scale = maker.names, state.units.free, state.units.scale
     field = {int(j): number for number, members in enumerate(maker.fields) for j in members}

@@ -1,7 +1,7 @@
 """The fit of rows that can be read many times, with any loss: what is chosen, pairs, and the law.
 
-`fit` looks for pairs beside a linear model, chooses rank and penalties, looks for pairs beside the
-result, and measures how sure it is of it. Huber's loss does so for rows that are weighted anew.
+`fit` looks for pairs to add to a linear model, chooses rank and penalties, looks for pairs to add
+to the result, and measures how sure it is of it. Huber's loss does so for rows weighted anew.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ OnState = Callable[[FitState], bool] | None  # called after each step; True stop
 
 @dataclass(frozen=True, kw_only=True)
 class TablePlan(Plan):
-    """How the rows of a table are fitted, with what stands beside a rank and penalties."""
+    """How the rows of a table are fitted, with what is added to a rank and penalties."""
 
     robust: bool = False  # by Huber's loss
     uncertainty: bool | str = False  # or "robust"
@@ -143,7 +143,7 @@ def _fit(
 def _pairs_beside(
     plan: TablePlan, stage: PairStage, fitted: TableFit, rows: Rows, surveyed: Survey
 ) -> TableFit:
-    """Look for pairs beside a fit; return it with them, or as it was."""
+    """Look for pairs in addition to a fit; return it with them, or as it was."""
     state, request = fitted.state, stage.request
     if ended(state) or not stage.possible:
         return fitted

@@ -72,7 +72,7 @@ class ClassFit:
 
     state: FitState  # of the class against all others
     fit: LogOdds
-    options: Options  # of L, which products may stand beside
+    options: Options  # of L, which products may be added to
 
     @classmethod
     def of(cls, state: FitState, options: Options) -> "ClassFit":
@@ -145,7 +145,7 @@ class JointFit:
         return Working.of(h, z, self.rows.omega, rows, at.state.units, intercept)
 
     def _step(self, at: ClassFit, working: Working) -> LogOdds:
-        """Return the least squares of a class, beside its pairs."""
+        """Return the least squares of a class, given its pairs."""
         plan, options, terms = self.rows.plan, at.options, at.fit.terms
         start = moved(at.fit.low_rank, -working.offset)
         if len(terms.coef):

@@ -147,7 +147,7 @@ class LabelPairs:
     ) -> LabelOutcome:
         """Return log-odds with pairs, or without if none are worth it.
 
-        Given pairs of constant features are refused if `constant`; otherwise later rows may vary.
+        Given pairs of constant features raise an error if `constant`; else later rows may vary.
         """
         plan, request, begun = self.plan, self.request, list[LabelSearch]()
         searches = plan.automatic.rank and request.given is None
@@ -197,7 +197,7 @@ class LabelPairs:
 
     def _beside(self, state: FitState, options: Options) -> LabelOutcome:
         """Return a fit with pairs, or the fit as it was with the result of the search."""
-        # Given pairs come beside the rank and the penalties that the likelihood has chosen.
+        # Given pairs are added to the rank and the penalties that the likelihood has chosen.
         automatic = self.plan.automatic if self.request.given is None else FIXED
         stage, offset = self._about(state, self.request, automatic, options.rank)
         pairs = stage.beside(replace(state, model=moved(state.model, -offset)), options)

@@ -143,7 +143,7 @@ class Learned:
                   - \tfrac12 \sum v'^2 + \sum_j v'_j (m - m_j)
                   + \tfrac12 m^2 - \tfrac12 \sum_g m_g^2,
 
-        where :math:`m_j` is the mean of the column's own field, zero beside the fields. With
+        where :math:`m_j` is the mean of the column's own field, zero for other columns. With
         shares (d,) of the levels, these are measured from their mean instead.
         """
         table, signs, b = self.table, self.signs, self.intercept

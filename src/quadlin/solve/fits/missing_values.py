@@ -88,7 +88,7 @@ def missing_variance(
     g, m = w[j] + 2 * np.sum((ZU * s)[row] * U[j], axis=1), (free * diagonal)[j]
     squares = np.where(scale[j] > 0, g**2 + 2 * g * m * kappa[j] + m**2 * phi[j], 0.0)
     total = np.bincount(row, squares, len(rows)).astype(np.float64)
-    # What a level adds beside none of its field: products within a field are zero.
+    # What a level adds to none of its field: products within a field are zero.
     w = w + 2 * (1 - free) * diagonal * nu + free * diagonal * scale
     for f, field in enumerate(fields):
         at = np.flatnonzero(has_level[rows, f] == 0)

@@ -184,7 +184,7 @@ class Gram(LinearModel):
         fit, noise = _log_likelihood(S, self)
         if fit - half_log_det < least:
             return Evidence(fit - half_log_det, log_alpha, noise)
-        inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK refuses an empty matrix
+        inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK takes no empty matrix
         shrunk = self._by_group(R * np.einsum("ij,ij->j", inverse, inverse))
         determined = np.asarray(self.sizes) - shrunk
         pull = _over_noise(self._by_group(R * theta**2), S, self)
@@ -253,7 +253,7 @@ class Gram(LinearModel):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return Q and s with A⁻¹ = Q diag(s) Qᵀ, a column of s for each multiple of the ridge."""
         L = None
-        if len(factors) == 1 and len(ridge):  # LAPACK refuses an empty matrix
+        if len(factors) == 1 and len(ridge):  # LAPACK takes no empty matrix
             L = factored(with_ridge(self.products, factors[0] * ridge))
         if L is not None:
             return np.triu(dtrtri(L, lower=1)[0].T), np.ones((len(L), 1))

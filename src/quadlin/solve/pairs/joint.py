@@ -1,4 +1,4 @@
-r"""Products beside an L that moves: their joint optimum, and the same regression with new rows.
+r"""Products and an L that moves: their joint optimum, and the same regression with new rows.
 
 The regression with new rows is a sum of Gram matrices. For labels it sums the least squares that
 approximate the deviance of each batch around the model before it: Newton's method with the

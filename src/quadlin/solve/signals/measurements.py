@@ -160,7 +160,7 @@ def _scaled(plain: Measurements, weight: np.ndarray, rng: np.random.Generator) -
 
 
 def _check_adjoint(size: float, product: complex) -> None:
-    """Refuse products that do not match: v·Aᴴ(ΩAv) must be the squared norm of √Ω·Av."""
+    """Check that products match: v·Aᴴ(ΩAv) must be the squared norm of √Ω·Av."""
     if not abs(product - size) <= LOOSE * size:
         raise ValueError(
             "The operator's rmatvec is not the conjugate transpose of its matvec: for some v, "
