@@ -64,10 +64,6 @@ class Loss:
         """Return the variance of the targets about their mean, up to a factor."""
         return namespace(mean).ones_like(mean)
 
-    def regressed(self, y: np.ndarray) -> np.ndarray:
-        """Return what a least-squares fit takes for the targets (n, m), to compare columns."""
-        return y[:, None]
-
     def curvature(self, f: Array) -> Array:
         """Return half the curvature of the loss."""
         return namespace(f).ones_like(f)
@@ -130,10 +126,6 @@ class Logistic(Loss):
         """Return p (1 − p)."""
         return mean * (1 - mean)
 
-    def regressed(self, y: np.ndarray) -> np.ndarray:
-        """Return the membership of each class, of labels of any number of classes."""
-        return np.asarray(y[:, None] == np.unique(y), np.float64)
-
     def curvature(self, f: Array) -> Array:
         """Return p (1 − p), to full precision."""
         xp = namespace(f)
@@ -174,10 +166,6 @@ class Poisson(Loss):
     def variance(self, mean: Array) -> Array:
         """Return the mean."""
         return mean
-
-    def regressed(self, y: np.ndarray) -> np.ndarray:
-        """Return logarithms of counts, of which one more mean is taken."""
-        return np.asarray(np.log1p(y / max(y.mean(), 1e-300))[:, None])
 
     def curvature(self, f: Array) -> Array:
         """Return eᶠ."""

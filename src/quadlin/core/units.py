@@ -125,7 +125,7 @@ def units_of(
     dtype: Any,
     one_hot: Array | None = None,
     tied: bool = False,
-    rarity: float | None = None,
+    raw: bool = False,
 ) -> Units:
     """Make units from the moments of the features and those of the target.
 
@@ -142,13 +142,13 @@ def units_of(
     rest = (features.mean - xp.astype(xp.astype(features.mean, dtype), xp.float64)) / sd
     rest = xp.where(varies & (xp.abs(rest) > OFF_CENTRE), rest, 0.0)
     spread, outside = spread_of(features, varies), varies if one_hot is None else varies & ~one_hot
-    if rarity is None:
+    if raw:  # the mean of 1/ρ² is 1, so that predictions vary as much a priori as without it
+        share = xp.where(outside, spread**2, 0.0)
+        mean = xp.sum(share) / xp.clip(xp.sum(xp.astype(outside, share.dtype)), min=1.0)
+        penalty_scale = xp.where(outside, xp.sqrt(mean) / spread, 1.0)
+    else:
         rare = features.two_valued & varies
         penalty_scale = xp.where(rare, xp.sqrt(xp.clip(RARE / spread, min=1.0)), 1.0)
-    else:  # the mean of 1/ρ² is 1, so that predictions vary as much a priori as without it
-        share = xp.where(outside, spread ** (2 * rarity), 0.0)
-        mean = xp.sum(share) / xp.clip(xp.sum(xp.astype(outside, share.dtype)), min=1.0)
-        penalty_scale = xp.where(outside, xp.sqrt(mean) * spread**-rarity, 1.0)
     if one_hot is not None:
         penalty_scale = xp.where(one_hot, 1 / xp.sqrt(sd), penalty_scale)
 
@@ -182,7 +182,7 @@ class UnitsMaker:
     fit_linear: bool = True
     loss: str = "squared"  # whose predictions these are: numbers, log-odds or logarithms of means
     wide: bool = False  # whether "auto" models no squares, as of sparse rows with many columns
-    rarity: float | None = None  # p of ρ ∝ v⁻ᵖ, v the spread of a column; None: see `units_of`
+    raw: bool = False  # whether the ridge is that of columns that are not standardised
 
     def __call__(self, features: Moments, target: Moments) -> Units:
         """Return the units for rows of these moments."""
@@ -198,7 +198,7 @@ class UnitsMaker:
             self.dtype,
             self._one_hot(features),
             not (self.fit_linear and self.fit_intercept),
-            self.rarity,
+            self.raw,
         )
 
     def _one_hot(self, moments: Moments) -> Array | None:

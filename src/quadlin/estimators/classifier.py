@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import Array, moved, namespace, to_numpy, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import each_warning_once
-from quadlin.core.moments import Moments, Survey, Tally, survey
+from quadlin.core.moments import Moments, Survey, Tally
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.data.dask_rows import lazily
@@ -39,7 +39,6 @@ from quadlin.estimators.columns import (
 from quadlin.estimators.fitted import Fitted, FittedClasses, Job, in_model_dtype, require_law
 from quadlin.estimators.learning import Learning
 from quadlin.estimators.tasks import FitResult, seed_of, task_of
-from quadlin.solve.choose.rarity import with_rarity
 from quadlin.solve.composite.joint_classes import ClassRows, fit_jointly
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import LogisticFit
@@ -420,9 +419,6 @@ class Classifying(ClassifierMixin, Learning):
         codes = np.searchsorted(values, np.concatenate(rows.collect(_targets)))
         if factors is not None:
             job = job.reweighted(factors[codes])
-        if len(classes) > 2 and job.task.automatic.rarity:  # all classes have the same penalties
-            task = with_rarity(job.rows, job.task, job.rows.reduce(survey))
-            job = replace(job, task=task)
         parts: list[Fitted] = []
         for label in fitted_classes(len(classes)):
             inside = (codes == label).astype(np.float64)

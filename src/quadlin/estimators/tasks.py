@@ -170,7 +170,7 @@ def task_of(
         options_of(estimator, d),
         units_maker_of(estimator, names, dtype, fields),
         seed,
-        Automatic(auto, is_auto(estimator.alpha), is_auto(estimator.alpha) and not robust),
+        Automatic(auto, is_auto(estimator.alpha)),
         columns=columns,
         max_memory=estimator.max_memory,
         robust=robust,

@@ -40,10 +40,8 @@ MARGIN = 2.0  # of log evidence, to accept a quadratic part: noise reaches it in
 CLEARLY = 3.0  # log odds, 20 to 1, by which a structure must be better than ridge regression
 LIKELY = 2.0  # log odds of products over a ridge, or a ridge over the mean: one standard error
 CHEAP_EIGENVECTORS = 700  # most columns, or rows, for which factors on penalties are tried
-WORTH = 0.99  # of the error of left-out rows: what another size of the penalties must reach
-SLOPE = 1e-4  # if a step saves a smaller share of the error, that may be rounding
-CLOSE = 0.7  # log odds, 2 to 1, by which the best of smaller penalties must beat larger ones
-FACTORS = np.exp(np.arange(-12.0, 5.0)).tolist()  # that are tried on the penalties of the evidence
+FACTORS = [1.0, 10.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5]  # of penalties that left-out rows compare
+WORTH = 0.99  # of the error of left-out rows: what other penalties must reach
 
 
 @dataclass(frozen=True)
@@ -318,16 +316,16 @@ class Candidates:
         return size <= CHEAP_EIGENVECTORS
 
     def sized(self, candidate: Candidate) -> Candidate:
-        """Return the candidate with penalties of the size that predicts left-out rows best.
+        """Return the candidate with smaller or larger penalties, if they are better.
 
-        The penalties are those of largest evidence, unless the nearest multiple of them, going
-        downhill, predicts left-out rows better.
+        They are tried on left-out rows, since the evidence assumes that the noise is Gaussian.
         """
         if not self.is_cheap(candidate):
             return candidate
         if candidate.key not in self.sized_alpha:
             squares = self.squares_by_factors(candidate, FACTORS)
-            best = size_of(squares, FACTORS.index(1.0))
+            errors = squares.sum(axis=0)
+            best = int(np.argmin(errors)) if errors.min() < WORTH * errors[0] else 0
             first, second = candidate.alpha
             alpha = (first * FACTORS[best], second * FACTORS[best])
             self.sized_alpha[candidate.key] = alpha
@@ -344,35 +342,3 @@ def surely_less(squares: np.ndarray, others: np.ndarray, log_odds: float = CLEAR
     """
     saved = others - squares
     return float(saved.sum()) > sqrt(log_odds / 2) * float(np.linalg.norm(saved))
-
-
-def size_of(squares: np.ndarray, evidence: int) -> int:
-    """Return which of rising penalties predict left-out rows best; column i has their errors.
-
-    A better penalty beyond a hill is usually chance, and so is a smaller one that only few rows
-    prefer.
-    """
-    errors = squares.sum(axis=0)
-    best = downhill(errors, evidence)
-    if errors[best] >= WORTH * errors[evidence]:
-        return evidence
-    larger = range(evidence, best, -1)  # empty if the best is larger than that of the evidence
-    close = (i for i in larger if not surely_less(squares[:, best], squares[:, i], CLOSE))
-    return next(close, best)
-
-
-def downhill(values: np.ndarray, start: int) -> int:
-    """Return where a walk ends that moves from `start` to smaller neighbouring values.
-
-    It does not cross a plateau, where only rounding would lead it.
-
-    Examples
-    --------
-    >>> downhill(np.array([0.0, 5.0, 2.0, 3.0, 4.0]), 3)
-    2
-    >>> downhill(np.array([0.0, 4.99999999, 5.0, 6.0]), 2)
-    2
-    """
-    neighbours = range(max(start - 1, 0), min(start + 2, len(values)))
-    best = min(neighbours, key=lambda i: (values[i], i != start))
-    return downhill(values, best) if values[best] < (1 - SLOPE) * values[start] else start

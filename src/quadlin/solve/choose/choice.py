@@ -151,7 +151,7 @@ def _held_out(
     if penalised:
         first = 0.0 if evident is None else evident.alpha[0] / weight
         if evident is None and surveyed.tally.counting < FEW_ROWS * d:
-            first = held_out.ridge(RIDGES)
+            first = held_out.alpha(0, [(a, a) for a in RIDGES])[0]
         alpha = (first * weight, 0.0)
     if plan.automatic.rank:
         rank = held_out.rank(alpha)

@@ -22,9 +22,7 @@ FEW_ROWS = 5000  # most rows for which each fold is a test set: a single one wou
 EDGE = 1.5  # times the noise edge: a smaller eigenvalue is not worth a test on held-out rows
 ROWS_PER_RANK, MOST_RANK = 3, 16  # the generous rank: rows per feature for each, and its maximum
 LOOSE_TOL = 1e-3
-NOTHING_LEFT = 1e-9  # of the target's variance
 ROUNDED = 100.0  # times the smallest possible loss: errors below are rounding
-HALF_STEP = 10**0.5  # between penalties, near the best of some that are ten times apart
 PATIENCE = 2  # ranks in a row that fail the test and end the search
 
 
@@ -132,47 +130,16 @@ class HeldOut:
 
         Errors that are only rounding count as equal: the first penalties are then chosen.
         """
-        return penalties[int(np.argmin(self._sums(rank, penalties)))]
-
-    def ridge(self, penalties: Sequence[float]) -> float:
-        """Return the share for ridge regression: the best of some, or a better one nearby."""
-        best = self.alpha(0, [(a, a) for a in penalties])[0]
-        if not best:
-            return best
-        shares = best / HALF_STEP, best, best * HALF_STEP
-        return lowest_between(shares, self._sums(0, [(a, a) for a in shares]))
-
-    def _sums(self, rank: int, penalties: Sequence[Alpha]) -> list[float]:
-        """Return the squared errors of held-out rows for each penalty, at least rounding."""
         sums = []
         for first, second in penalties:
             errors, omega = self.errors(rank, (first * self.weight, second * self.weight))
-            total = float(namespace(omega).sum(omega))
-            floor = NOTHING_LEFT * self.units.target.power * total
-            sums.append(max(float(omega @ errors), floor))
-        return sums
+            sums.append(float(omega @ errors))
+        return penalties[int(np.argmin(sums))]
 
 
 def generous_rank(d: int, n: int) -> int:
     """Return the highest rank that is tried on n rows."""
     return min(d, max(1, n // (ROWS_PER_RANK * d)), MOST_RANK)
-
-
-def lowest_between(penalties: Sequence[float], errors: Sequence[float]) -> float:
-    """Return the minimum of a parabola through three errors, at equal steps of log α.
-
-    Examples
-    --------
-    >>> round(lowest_between((0.01, 0.1, 1.0), (2.0, 1.0, 2.0)), 6)
-    0.1
-    >>> lowest_between((0.01, 0.1, 1.0), (1.0, 2.0, 3.0))
-    0.01
-    """
-    fall, rise = errors[0] - errors[1], errors[2] - errors[1]
-    if fall <= 0 or rise <= 0:
-        return penalties[int(np.argmin(errors))]
-    step = (fall - rise) / (fall + rise) / 2
-    return float(penalties[1] * (penalties[2] / penalties[1]) ** step)
 
 
 def folds_by(content: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -11,7 +11,7 @@ their order does not matter.
 """
 
 from dataclasses import dataclass, field, replace
-from math import inf, log
+from math import inf
 
 import numpy as np
 
@@ -46,7 +46,6 @@ SAMPLE_ROWS = 20  # rows per parameter that choose as well as all rows
 LEAST_RATIO = 2  # of all rows to the sample; with less, all rows choose
 TIE = 0.1  # of log evidence: among candidates that are closer, the lowest rank is chosen
 CHEAP_COLUMNS = 1000  # products whose matrix is small
-AGAINST = 6.0  # rows' worth of error that products must save if the evidence prefers a ridge
 MANY_ROWS = 100  # per parameter: with so many, a fit cannot rest on a few rows
 CONSTANT = 1e9  # α₁/n that leaves only the mean of the target
 FIRST_RANK, MOST_RANK = 4, 16
@@ -144,8 +143,7 @@ class RankSearch(Candidates):
         most, few = self.most(), self.d * (self.d + 3) // 2 <= min(self.n_rows, CHEAP_COLUMNS)
         products = self.d > 0 and (self.plain or few)  # the matrix n×n is of the plain model
         spectrum = self.spectrum
-        dense = spectrum is not None and spectrum.is_dense
-        if products and few and (self.few_features or dense or not self.plain):
+        if products and few and (self.few_features or not self.plain):
             self.candidate(self.d)  # it costs little, and gives the other ranks a start
         if most > 0 and not (spectrum is not None and spectrum.is_noise):
             self.climb(self.first_rank(most), most)
@@ -164,11 +162,12 @@ class RankSearch(Candidates):
         if self.options.loss != "squared" or self.spectrum is None or not self.spectrum.components:
             return None
         k = self.spectrum.components
-        if k + 1 >= self.d or not self.is_determined(k + 1):
+        dof = self.options.dof(self.d, k + 1)
+        if k + 1 >= self.d or self.observations < ROWS_PER_PARAMETER * dof:
             return None
         if self.clear_components(k + 1, self.start(k + 1)[1]) != k or self.sizes[k - 1] < SURE:
             return None
-        candidate = self.determined(k)
+        candidate = self.determined(k) if self.is_determined(k + 1) else self.candidate(k)
         if candidate is None:
             return None
         alpha = candidate.alpha[0], candidate.alpha[1] * (k + 1) / k
@@ -221,26 +220,12 @@ class RankSearch(Candidates):
         return candidate
 
     def first_rank(self, most: int) -> int:
-        """Return the first low rank: one more than the number of components, or a moderate one.
-
-        If many components stand out from the noise of many rows and none is clearly the last, it is
-        their number, unless all products, which are likely to be better, were tried already.
-        """
+        """Return the first low rank: one more than the number of components, or a moderate one."""
         clear = 0 if self.spectrum is None else self.spectrum.components
-        first = clear + 1 if clear else FIRST_RANK
-        if not clear and self.spectrum is not None and self.d not in self.tried:
-            visible = self.spectrum.standing_out
-            dof = self.options.dof(self.d, visible)
-            first = max(first, visible) if self.observations >= ROWS_PER_PARAMETER * dof else first
-        return min(first, most)
+        return min(clear + 1 if clear else FIRST_RANK, most)
 
     def climb(self, k: int, most: int) -> None:
-        """Double the rank while one more is better, then lower it while the evidence rises.
-
-        If it is certain which components of rank k are noise, only the rank of the others is tried.
-        """
-        if self.only_one_rank(k):
-            return
+        """Double the rank while one more is better, then lower it while the evidence rises."""
         self.candidate(k)
         down = self.better(k - 1, k)
         while not down and k < most and self.evidence(k + 1) >= self.evidence(k) + CLEARLY:
@@ -250,29 +235,6 @@ class RankSearch(Candidates):
             k = double
         while k > 1 and self.better(k - 1, k):
             k -= 1
-
-    def only_one_rank(self, k: int) -> bool:
-        """Return whether a fit of rank k shows how many components there are, and try that rank.
-
-        It must show the same number with the penalties of that rank, if they differ: a target
-        without noise has none, and those of the first fit hide small components.
-        """
-        dof = self.options.dof(self.d, k)
-        if self.few_features or self.observations < ROWS_PER_PARAMETER * dof:
-            return False  # other ranks cost little, or the components of noise are as large
-        first_alpha = self.start(k)[1]
-        first = self.clear_components(k, first_alpha)
-        if not first:
-            return False
-        candidate = self.candidate(first)
-        alpha = (0.0, 0.0) if candidate is None else candidate.alpha
-        alpha = (alpha[0], alpha[1] * k / first)
-        is_far = max(alpha) == 0 or abs(log(alpha[1] / first_alpha[1])) > SETTLED
-        if is_far and first != self.clear_components(k, alpha):
-            return False
-        if self.sizes[first - 1] < SURE:
-            self.candidate(first - 1)
-        return True
 
     def clear_components(self, k: int, alpha: Alpha) -> int:
         """Return how many components of a fit of rank k stand out, or 0 if there is any doubt."""
@@ -302,34 +264,35 @@ class RankSearch(Candidates):
     # Which candidate is chosen.
 
     def decided(self) -> Candidate:
-        """Return the low rank that is clearly better than none by evidence and by left-out rows.
+        """Return ridge regression, all products or a low rank.
 
-        Otherwise return ridge regression or all products, whichever predicts left-out rows better.
+        The evidence decides where rows are many. Otherwise rows that are left out must confirm that
+        products, or a low rank of larger evidence, predict better than ridge regression.
         """
+        ridge, products, low = self.ridge(), self.tried.get(self.d), self.low()
         if any(self.is_exact(c) for c in self.candidates()):
             return self.by_merit()[0]
-        low = [c for c in self.by_merit() if c.rank not in (0, self.d) and c.merit >= self.least]
-        linear: Candidate | None = None
-        for c in low:
-            if self.need_no_check(c) or self.ahead_of_products(c):
-                return c
-            linear = linear or self.better_linear(*self.linear_candidates)
-            if self.agree(c, linear):
-                return c
-        return linear or self.better_linear(*self.linear_candidates)
+        if products is not None and self.is_ridge(products):
+            products = None
+        if low is not None and self.many_rows(low) and (not products or self.many_rows(products)):
+            return low
+        if low is not None and products is not None and low.merit >= products.merit + CERTAIN:
+            products = None  # its left-out errors would cost more than the rest
+        best = self.better_linear(ridge, products)
+        return low if low is not None and self.agree(low, best) else best
+
+    def low(self) -> Candidate | None:
+        """Return the low rank of largest evidence, if that is enough to have a structure."""
+        return next((c for c in self.by_merit() if self.is_low(c) and c.merit >= self.least), None)
+
+    def is_low(self, candidate: Candidate) -> bool:
+        """Return whether a candidate has a low rank."""
+        return 0 < candidate.rank < self.d
 
     def by_merit(self) -> list[Candidate]:
         """Return the candidates, the best first; of several that tie, the lowest rank first."""
         top = max(c.merit for c in self.candidates())
-        return sorted(
-            self.candidates(),
-            key=lambda c: (0.0, c.rank) if c.merit >= top - TIE else (top - c.merit, c.rank),
-        )
-
-    @property
-    def linear_candidates(self) -> list[Candidate]:
-        """Return ridge regression and, if they were tried, all products."""
-        return [c for c in (self.tried.get(k) for k in (0, self.d)) if c is not None]
+        return sorted(self.candidates(), key=lambda c: (max(top - c.merit, TIE), c.rank))
 
     @property
     def least(self) -> float:
@@ -337,68 +300,30 @@ class RankSearch(Candidates):
         linear = self.linear_candidates
         return max(c.merit for c in linear) + CLEARLY * (len(linear) > 1 and self.plain)
 
+    @property
+    def linear_candidates(self) -> list[Candidate]:
+        """Return ridge regression and, if they were tried, all products."""
+        return [c for c in (self.tried.get(k) for k in (0, self.d)) if c is not None]
+
     def many_rows(self, candidate: Candidate) -> bool:
         """Return whether there are so many rows that the evidence needs no check."""
         return self.observations >= MANY_ROWS * candidate.parameters
 
-    def need_no_check(self, candidate: Candidate) -> bool:
-        """Return whether there are many rows per parameter of a low rank and of all products.
-
-        With fewer, left-out rows may prefer products with penalties far from those of the evidence.
-        Labels and counts keep the rule of their benchmarks: many rows for the low rank are enough.
-        """
-        products = self.tried.get(self.d) if self.options.loss == "squared" else None
-        return self.many_rows(candidate) and (products is None or self.many_rows(products))
-
-    def ahead_of_products(self, candidate: Candidate) -> bool:
-        """Return whether a low rank is certainly better than all products.
-
-        Then all products need not predict left-out rows, which would cost more than the rest.
-        """
-        products = self.tried.get(self.d)
-        if products is None:
-            return False
-        certain = candidate.merit >= products.merit + CERTAIN or self.is_ridge(products)
-        return certain and self.agree(candidate, self.sized(self.ridge()))
-
     def better_linear(self, ridge: Candidate, products: Candidate | None = None) -> Candidate:
-        """Return ridge regression or all products, with the better size of its penalties.
+        """Return ridge regression, or all products if they predict left-out rows surely better.
 
         They are one family: as the penalty of M grows to infinity, all products become ridge
-        regression. They must lower the errors of left-out rows by more than one standard error.
+        regression.
         """
-        if products is None or self.is_ridge(products):
-            return ridge if self.many_rows(ridge) else self.sized(ridge)
-        if self.many_rows(products):
+        if products is not None and self.many_rows(products):
             return products if products.merit > ridge.merit else ridge
-        prefers_products = products.merit > ridge.merit
-        ridge, products = self.sized(ridge), self.sized(products)
+        ridge = ridge if self.many_rows(ridge) else self.sized(ridge)
+        if products is None:
+            return ridge
+        against = CLEARLY * (ridge.merit > products.merit)
+        products = self.sized(products)
         squares, others = self.left_out_squares(products), self.left_out_squares(ridge)
-        against = 0.0 if prefers_products else AGAINST / self.observations
-        better = float(squares.sum()) < (1 - against) * float(others.sum())
-        return products if better and surely_less(squares, others, LIKELY) else ridge
-
-    def prefers(
-        self, merit: float, squares: np.ndarray, parameters: int, log_tried: float = 0.0
-    ) -> bool:
-        """Return whether pairs are clearly better than no structure, and no worse than a low rank.
-
-        `merit` is the log evidence of the pairs less the advantage that they must have, `squares`
-        are the ωe² of left-out rows, and `log_tried` is the log of the number of products that the
-        pairs were chosen from. With many features ranks are not tried, since the pairs leave
-        nothing that looks like a low rank. With many rows as well, pairs need no comparison.
-        """
-        if self.sample_size(FIRST_RANK) < self.n_rows:
-            return True
-        if self.few_features:
-            chosen = self.best()
-        else:
-            products = self.candidate(self.d)
-            behind = products is not None and self.is_ridge(products)
-            chosen = self.sized(self.ridge()) if behind else self.decided()
-        least = chosen.merit if 0 < chosen.rank < self.d else self.least
-        enough_rows = self.observations >= MANY_ROWS * parameters and self.many_rows(chosen)
-        return merit >= least and (enough_rows or self.confirmed(squares, chosen, log_tried))
+        return products if surely_less(squares, others, LIKELY + against) else ridge
 
     def agree(self, candidate: Candidate, linear: Candidate) -> bool:
         """Return whether a low rank predicts rows that are left out one at a time well enough."""
@@ -408,7 +333,8 @@ class RankSearch(Candidates):
         """Return whether left-out rows confirm a structure with these squared errors.
 
         It must be no worse than the alternative, which may have more parameters, and surely better
-        than ridge regression, which has fewer.
+        than ridge regression, which has fewer. `log_tried` is the log of the number of structures
+        that it was chosen from.
         """
         ridge = other if other.rank == 0 else self.ridge()
         no_worse = float(squares.sum()) <= self.left_out(other) * self.weight

@@ -29,8 +29,8 @@ from quadlin.solve.pairs.search import PairSearch
 
 CLEAR, GAP = 1.2, 1.4  # times 2√q, and times the next one: the last eigenvalue of a component
 EDGE = 2.0  # · q^(-1/6) beyond 2√q: noise stays below in 99 of 100 draws (Tracy–Widom)
-MANY = 8  # that stand out: more than the first low rank
 ROWS_PER_FEATURE = 5  # with more, the residual of ridge regression is about as large as the noise
+SPREAD = 16  # products of about the same size: more than a few pairs
 LEAST_LEFT = 0.01  # of the noise: the least that components are expected to leave
 BOUND = 2.5  # standard deviations at which whitened features and residuals are clipped
 SD_PER_MEDIAN = 1.4826  # of the absolute value of a normal number
@@ -79,14 +79,18 @@ class ResidualSpectrum:
         return bool(self.sizes.max(initial=0.0) <= self._edge)
 
     @property
-    def is_dense(self) -> bool:
-        """Return whether many eigenvalues stand out, and none of them is clearly the last."""
-        return self.standing_out == MANY and not self.components
+    def is_clear(self) -> bool:
+        """Return whether some eigenvalue stands out clearly."""
+        return bool(self.sizes.max(initial=0.0) > CLEAR)
 
-    @property
-    def standing_out(self) -> int:
-        """Return how many of the largest few eigenvalues stand out."""
-        return int(np.sum(self.sizes[:MANY] > self._edge))
+    def is_spread(self, largest: float) -> bool:
+        """Return whether many products contribute; `largest` is the largest squared t of any.
+
+        The squared t of a single pair is the square of the eigenvalue; those of many pairs of one
+        feature with others add up to it.
+        """
+        top = 4 * len(self.sizes) * float(self.sizes.max(initial=0.0)) ** 2
+        return self.is_clear and top > SPREAD * largest
 
     @property
     def _edge(self) -> float:

@@ -6,7 +6,7 @@ of the bound overfits where there are more columns than rows.
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
@@ -24,6 +24,7 @@ from quadlin.solve.fields.sweeping import Sweeping
 from quadlin.solve.fields.swept_machine import HELD
 from quadlin.solve.fits.fit_state import FitState, OnState
 from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.lowrank.design import EXACT_COLUMNS
 from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.observations import content_keys
 from quadlin.solve.lowrank.types import Options, Plan
@@ -40,6 +41,25 @@ def can_sweep(rows: Rows, units: Units, options: Options) -> bool:
     usual = options.plain and options.solver == "auto" and options.rank < MOST_UNKNOWNS
     wide = units.scale.shape[0] > NARROW
     return in_memory and usual and wide and units.target.power > 0 and not np.any(units.free)
+
+
+P = TypeVar("P", bound=Plan)
+
+
+def for_sweeps(rows: Rows, plan: P, surveyed: Survey) -> P:
+    """Return the plan with the units of wide sparse rows, if sweeps fit these.
+
+    Sweeps take columns as they are, so rare ones are shrunk more. There are no squares if
+    ``squares="auto"``: the rows say little about those of more columns than fit in a matrix.
+    """
+    maker, options = plan.make_units, plan.options
+    few = surveyed.tally.counting < options.dof(len(maker.names), options.rank)
+    if maker.squares == "auto" and len(maker.names) >= EXACT_COLUMNS:
+        maker = replace(maker, wide=True)
+    units = replace(maker, loss="squared")(surveyed.features, surveyed.target)
+    if not (can_sweep(rows, units, options) and (few or plan.automatic.alpha)):
+        return plan
+    return replace(plan, make_units=replace(maker, raw=plan.automatic.alpha))
 
 
 def fit_swept(

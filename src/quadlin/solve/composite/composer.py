@@ -22,10 +22,10 @@ from quadlin.core.model import Model, Steps, constant_model, degrees_of_freedom,
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
-from quadlin.solve.choose.candidates import BEGIN
+from quadlin.solve.choose.candidates import BEGIN, Candidate
 from quadlin.solve.choose.choice import fit_choosing, search_of
 from quadlin.solve.choose.penalties import maximised
-from quadlin.solve.choose.rank_search import FIRST_RANK, RankSearch, leaves_mean
+from quadlin.solve.choose.rank_search import RankSearch, leaves_mean
 from quadlin.solve.choose.residual_spectrum import spectrum_beside
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import ErrorSteps, Uncertainty
@@ -48,9 +48,9 @@ from quadlin.solve.pairs.search import WORTH_A_LOOK, PairSearch, Screen, sparse_
 from quadlin.solve.pairs.stepwise import SMALLEST, Criterion
 
 FEWEST_ROWS = 12  # for which a search makes sense
+FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below in 19 of 20 cases
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)  # of entries that L may have absorbed
 TURNS = 30  # of entries and eigenvectors that are taken apart
-FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below in 19 of 20 cases
 ROUNDS = 3  # of pairs and the low-rank part fitted with them
 SETTLED = 0.2  # the relative difference of penalties that are about the same
 
@@ -215,10 +215,10 @@ class PairStage:
         self.given_prior = prior or ProductPrior(like_low_rank=not plan.automatic.alpha)
         self.looked = False  # whether pairs were tried with ridge regression
         self.clean = False  # whether no pair is worth a search after ridge regression
-        self.refused = False  # whether pairs with ridge regression are no better than all products
         self.first: PairTerms | None = None  # pairs with ridge regression, which leave a low rank
         self.candidates = 0  # products that were tried
         self.start_loss = 0.0  # Σω r² without pairs
+        self.largest = 0.0  # the largest t² of a product without pairs
 
     @property
     def possible(self) -> bool:
@@ -252,14 +252,15 @@ class PairStage:
         return moments
 
     def alone(self, linear: FitState, options: Options) -> PairOutcome | None:
-        """Return pairs with a linear model if they are the best model, otherwise None.
+        """Return pairs with a linear model if these leave nothing to products, otherwise None.
 
         Half as many pairs as features have fewer parameters than an L of any rank; blocks of levels
         may have as many as an L of rank two.
         """
         ridge = self._part(linear, options)
-        self.looked, self.clean = True, not self._worth_a_search(ridge)[0]
-        if self.clean:
+        self.looked, self.clean = True, not self._worth_a_search(ridge)
+        spectrum = self.search.spectrum
+        if self.clean or (spectrum is not None and spectrum.is_spread(self.largest)):
             return None
         joint = self._chosen(ridge, limit=self.d // 2 + 1)
         choice = joint.fit.choice
@@ -270,9 +271,13 @@ class PairStage:
         best = self._beside(joint.terms, 0)
         if best is None or best.value <= self._evidence(self.search.rows, ridge):
             return None
-        self.first = None
-        self.refused = not self._preferred(best)
-        return None if self.refused else self._outcome(best, linear, options)
+        costly = not self.search.few_features  # ranks are tried first where that costs little
+        decided = self._unchecked(best) or (
+            costly
+            and not spectrum_beside(best.joint.search).is_clear
+            and self._confirmed(best, self.search.sized(self.search.ridge()))
+        )
+        return self._outcome(best, linear, options) if decided else None
 
     def beside(self, state: FitState, options: Options) -> PairOutcome:
         """Return a fit with pairs, or the fit as it was."""
@@ -281,7 +286,7 @@ class PairStage:
         nothing = self.looked and self.clean and not start.rank
         if self.request.given is not None:
             best = self._with_given(start, self.request)
-        elif not (nothing or (self.refused and start.rank in (0, self.d))):
+        elif not nothing:
             best = self._searched_wide(start) if self.wide else self._composed(start)
         if best is not None:
             return self._outcome(best, state, options)
@@ -295,10 +300,9 @@ class PairStage:
         and pairs are searched for again, because pairs may have replaced a part of L, or L some
         pairs.
         """
-        here, exact = self._worth_a_search(start)
-        begin = list[tuple[PairTerms, int | None]]()
+        begin, here = list[tuple[PairTerms, int | None]](), self._worth_a_search(start)
         if self.chooses.rank and start.rank:
-            begin.append(self._absorbed(start, exact))
+            begin.append(self._absorbed(start))
         if self.first is not None:
             begin.append((self.first, 0))
         if here and not self._redundant(start):
@@ -309,7 +313,9 @@ class PairStage:
         best = max(candidates, key=lambda c: c.value, default=None)
         if best is None or best.value <= self._evidence(self.search.rows, start):
             return None
-        return best
+        checked = start.rank in (0, self.d) and not self._unchecked(best)
+        without = self.search.candidate(start.rank) if checked else None
+        return best if without is None or self._confirmed(best, without) else None
 
     def _searched_wide(self, start: LowRankPart) -> Composite | None:
         """Return pairs of very many sparse features, fitted with the w of all of them."""
@@ -333,6 +339,11 @@ class PairStage:
                 break
         if not terms.pairs:
             return None
+        if self.chooses.alpha and self._no_error(joint.loss):  # nothing to shrink
+            part, fit = replace(part, alpha=(0.0, 0.0)), joint.fit
+            search = self._search(part, self.request)
+            joint = joined(Joint(search, search.tested(fit.i, fit.j, fit.entry)))
+            terms = joint.terms
         rows = less_pairs(self.search.rows, terms, self.units)
         evidence = self._evidence(rows, replace(part, model=joint.model))
         return Composite(joint, part.alpha, evidence - joint.cost / 2)
@@ -361,22 +372,18 @@ class PairStage:
         fit = joint.search.tested(*request.products)
         return Composite(Joint(joint.search, fit), part.alpha, 0.0)
 
-    def _preferred(self, best: Composite) -> bool:
-        """Return whether pairs beat the alternatives: only ridge regression, if nothing is left."""
-        joint, search = best.joint, self.search
-        if self.request.asked or not self.chooses.alpha or self._no_error(joint.fit.choice.loss):
-            return True
-        squares = joint.search.left_out_squares()
-        log_tried = log(max(1, joint.search.criterion.candidates))
-        # Ranks of few features cost little, and ranks are not tried with pairs of a sample.
-        costly = not search.few_features and search.sample_size(FIRST_RANK) >= search.n_rows
-        if costly and spectrum_beside(joint.search).says_nothing:
-            return search.confirmed(squares, search.sized(search.ridge()), log_tried)
-        parameters = self.plan.options.dof(self.d, joint.rank) + joint.fit.choice.dof
-        return search.prefers(best.value, squares, int(parameters), log_tried)
+    def _unchecked(self, best: Composite) -> bool:
+        """Return whether pairs need no confirmation: they were asked for, or leave no error."""
+        asked = self.request.asked or not self.chooses.alpha
+        return asked or self._no_error(best.joint.loss)
 
-    def _worth_a_search(self, start: LowRankPart) -> tuple[bool, bool]:
-        """Return whether to search in the residual of a fit, and whether it has none: one pass.
+    def _confirmed(self, best: Composite, other: Candidate) -> bool:
+        """Return whether left-out rows confirm that pairs are better than a model without them."""
+        log_tried = log(max(1, best.joint.search.criterion.candidates))
+        return self.search.confirmed(best.joint.search.left_out_squares(), other, log_tried)
+
+    def _worth_a_search(self, start: LowRankPart) -> bool:
+        """Return whether to search in the residual of a fit: one pass.
 
         Unless the user asks for pairs, most tables without interactions are not read again.
         """
@@ -386,18 +393,19 @@ class PairStage:
         self.start_loss, self.candidates = look.loss, screen.candidates
         power = max(weight * self.units.target.power, 1e-300)
         criterion = Criterion(weight, screen.candidates, power, self.prior.noise)
-        exact = self._no_error(look.loss)
-        if exact or not screen.candidates:
-            return False, exact
+        if self._no_error(look.loss) or not screen.candidates:
+            return False
+        self.largest = screen.largest(look, criterion)
         share = WORTH_A_LOOK if self.request.asked else FIRST_LOOK
-        return bool(screen.shortlist(look, criterion, 0, share)), exact
+        return bool(screen.shortlist(look, criterion, 0, share))
 
-    def _absorbed(self, start: LowRankPart, exact: bool) -> tuple[PairTerms, int | None]:
+    def _absorbed(self, start: LowRankPart) -> tuple[PairTerms, int | None]:
         """Return the pairs that the L of a fit seems to have absorbed, and the rank to fit."""
-        noise = (SMALLEST if exact else 1.0) * self.start_loss / self.moments.weight
-        dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
+        noise = (SMALLEST if self._no_error(self.start_loss) else 1.0) * self.start_loss
+        variance = noise / self.moments.weight / self.search.weight
         C = to_numpy(self.moments.second) / self.moments.weight
-        terms, rank = split_entries(start.model, C, noise * dof / self.search.weight)
+        dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
+        terms, rank = split_entries(start.model, C, variance * dof)
         return terms, None if rank else 0
 
     def _no_error(self, loss: float) -> bool:
@@ -530,11 +538,10 @@ def split_entries(model: Model, C: np.ndarray, most_lost: float) -> tuple[PairTe
     tail = 2 * np.cumsum(np.sort(np.linalg.eigvals(M @ C).real ** 2))[::-1]
     upper = np.triu_indices(d)
     # A pair takes two ranks, a square one.
-    tried = sorted({(max(0, k - each * m), m) for m in COUNTS for each in (1, 2)})
-    for rank, count in tried:
-        if k == d and 4 * rank > d:  # a dense matrix has no rank that is nearly as high
+    for rank, count in sorted({(max(0, k - each * m), m) for m in COUNTS for each in (1, 2)}):
+        if count > len(upper[0]) or (k == d and 4 * rank > d):  # no rank is nearly as high
             continue
-        if count > len(upper[0]) or (rank + 2 * count < d and tail[rank + 2 * count] > most_lost):
+        if rank + 2 * count < d and tail[rank + 2 * count] > most_lost:
             continue
         S = np.zeros_like(M)
         for _ in range(TURNS if rank else 1):
@@ -556,19 +563,19 @@ def split_entries(model: Model, C: np.ndarray, most_lost: float) -> tuple[PairTe
 def evidence_of(search: RankSearch, part: LowRankPart, ridge: Plan) -> float:
     """Return the log evidence of a rank, fitted to the rows of a search.
 
-    With more parameters than fit in a matrix, it is that of ridge regression plus the log Bayes
-    factor of what the rank explains in addition; `ridge` is the plan of ridge regression.
+    With more parameters than fit in a matrix, it is that of ridge regression plus what the rank
+    gains by the BIC; `ridge` is the plan of ridge regression.
     """
     rows, units, options, d, k = search.rows, search.units, search.options, search.d, part.rank
     if not k:
-        return search.ridge().evidence
+        return search.ridge().merit
     dof, weight = options.dof(d, k), search.weight
     if dof > EXACT_COLUMNS and k < d:
         problem = Problem(rows, units, options, np.random.default_rng(search.seed))
         models = (LowRankPart.of(rows, ridge, units).model, part.model)
         before, after = (problem.sums(model, squares=False).loss for model in models)
-        gain = evidence_of_rank(before, after, weight - d - 1, dof - d - 1)
-        return search.ridge().evidence + gain
+        gain = weight * log(before / max(after, SMALLEST * before)) if before > 0 else 0.0
+        return search.ridge().merit + (gain - (dof - d - 1) * log(weight)) / 2
     if k == d:
         candidate = search.candidate(k)
     else:
@@ -578,23 +585,6 @@ def evidence_of(search: RankSearch, part: LowRankPart, ridge: Plan) -> float:
         candidate = search.noted(k, maximised(gram, starts), part.model, gram)
     assert candidate is not None
     return candidate.merit
-
-
-def evidence_of_rank(before: float, after: float, rows: float, dof: float) -> float:
-    r"""Return the log Bayes factor of `dof` parameters, with their most likely prior variance.
-
-    .. math:: \max_g\; \tfrac{N - q}{2} \log(1 + g)
-              - \tfrac{N}{2} \log(1 + g \tfrac{\mathrm{RSS}_1}{\mathrm{RSS}_0})
-
-    It grows as ½(N log(RSS₀/RSS₁) − q(1 + log F)), where F is the gain per parameter in units of
-    the noise.
-    """
-    if dof >= rows - 1 or before <= 0:
-        return 0.0
-    ratio = min(max(after / before, SMALLEST), 1.0)
-    F = (1 - ratio) / dof / (ratio / (rows - dof))
-    g = max(F - 1, 0.0)
-    return ((rows - dof) * log(1 + g) - rows * log(1 + g * ratio)) / 2
 
 
 def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty | None:
@@ -609,8 +599,7 @@ def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty 
     if q < d or (k and not columns.tangent):
         return None
     gram, ridge = search.normal(fit.i, fit.j)
-    error = np.append(-joint.still[1], 1.0)
-    loss = max(float(error @ gram @ error), 0.0) / share  # rounding may make it negative
+    loss = joint.loss / share
     W = _inverse_root((gram + ridge)[:-1, :-1] / share)
     dof = float(np.sum(W * (gram[:-1, :-1] @ W))) / share
     freedom = search.weight / share - dof

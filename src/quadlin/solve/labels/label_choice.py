@@ -100,10 +100,6 @@ class LabelSearch(RankSearch):
         """Return the merit that a low rank must have; since the noise is known, without margin."""
         return max(c.merit for c in self.linear_candidates)
 
-    def only_one_rank(self, k: int) -> bool:
-        """Return False: the noise edge that shows a single rank does not hold for labels."""
-        return False
-
     def ridge(self) -> Candidate:
         """Return the model without products."""
         if 0 not in self.tried:

@@ -126,11 +126,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Automatic:
-    """What is chosen from the rows: the rank, the penalties, and how they grow for rare columns."""
+    """What is chosen from the rows: the rank and the penalties."""
 
     rank: bool = False
     alpha: bool = False
-    rarity: bool = False
 
 
 FIXED = Automatic()  # nothing is left to choose

@@ -73,6 +73,12 @@ class Joint:
         return _solved(self.matrix, stays)
 
     @property
+    def loss(self) -> float:
+        """Return Σω r² with L as it is, without penalties: rounding may make it negative."""
+        error = np.append(-self.still[1], 1.0)
+        return max(float(error @ self.search.normal(self.fit.i, self.fit.j)[0] @ error), 0.0)
+
+    @property
     def model(self) -> Model:
         """Return the model without the products."""
         return stepped(self.columns, self.still[1], 0.0)

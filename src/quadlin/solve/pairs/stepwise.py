@@ -149,10 +149,12 @@ class Stepwise:
         root = self._inverse_root(index)
         inverse = root @ root.T
         gamma = inverse @ self.gram[index, -1]
+        place = {c: m for m, c in enumerate(index.tolist())}
         losses = []
         for g in current.taken:
-            at = np.flatnonzero(np.isin(index, self.groups[g]))
-            part = np.linalg.pinv(inverse[np.ix_(at, at)], hermitian=True)
+            at = [place[c] for c in self.groups[g]]
+            part = inverse[np.ix_(at, at)]
+            part = np.linalg.pinv(part, hermitian=True) if len(at) > 1 else 1 / part
             losses.append((float(gamma[at] @ part @ gamma[at]) / len(at), g))
         least = min(losses)[1]
         return self._if_better(tuple(g for g in current.taken if g != least), current)
