@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.core.arrays import namespace, to_numpy
-from quadlin.core.chunks import Chunk
+from quadlin.core.arrays import is_numpy, namespace, to_numpy
+from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive
 from quadlin.core.entries import ones_of_columns
 from quadlin.data.names import position_of
@@ -118,6 +118,44 @@ def fields_among(reduce: Reduce, d: int, some: Chunk | None = None) -> tuple[np.
     n, ones = counts.rows, counts.ones.copy()
     ones[~counts.eligible] = n + 1  # no group can contain them
     return tuple(_adjacent(ones, counts.after, n))
+
+
+def fields_of(
+    given: Any, source: Any, encoder: Any, names: Sequence[str], reduce: Reduce | None
+) -> tuple[np.ndarray, ...]:
+    """Return the positions of the features of each field of some rows.
+
+    Parameters
+    ----------
+    given : "from_dtype", None or list
+        `categorical_features`: the groups that it lists, or None for no search.
+    source : MemorySource or Source
+        The rows.
+    encoder : TableEncoder or None
+        Of their text columns.
+    names : sequence of str
+        Of the features.
+    reduce : callable or None
+        As in `fields_among`; None in a stream, whose first rows prove nothing.
+    """
+    if encoder is not None:
+        if groups_in(given):
+            raise ValueError(
+                "categorical_features lists a group of 0/1 columns, and there are text columns or "
+                "single columns of categories. Give one kind only."
+            )
+        return tuple(encoder.fields)
+    if groups := given_fields(given, names):
+        if reduce is not None:
+            check_one_hot(reduce, groups, names)
+        return groups
+    in_memory = isinstance(source, MemorySource)
+    if given is not None and not in_memory and source.fields:  # of a file that numbers them
+        return tuple(source.fields)
+    if given is None or reduce is None or (in_memory and not is_numpy(source.X)):
+        return ()
+    some = Chunk(source.X, source.y, source.weight) if in_memory else None
+    return fields_among(reduce, source.width, some)
 
 
 def groups_in(given: Any) -> list[Any]:

@@ -40,11 +40,10 @@ class SecondOrderModel(BaseEstimator):
     fitted_: Fitted  # everything that was learned; tools such as `save` read it
     n_features_in_: int
     loss: str
-    # Of estimators that have no such parameter.
-    categorical_features: Any = "from_dtype"
-    missing: str = "error"
+    categorical_features: Any
+    missing: str
+    extrapolation: str
     takes_ids = False  # whether whole numbers are categories
-    extrapolation: str = "free"
 
     def interaction(self, first: Name, second: Name) -> float:
         """Return the coefficient of x_i·x_j in y.

@@ -11,15 +11,14 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import check_random_state
 
-from quadlin.core.arrays import is_numpy
-from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.chunks import MemorySource
 from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.data import Source
-from quadlin.data.encoder import TableEncoder, text_columns
-from quadlin.data.fields import check_one_hot, fields_among, given_fields, groups_in
+from quadlin.data.encoder import text_columns
+from quadlin.data.fields import fields_of
 from quadlin.data.names import positions_of
 from quadlin.estimators.checks import alphas, is_auto
 from quadlin.estimators.columns import Columns
@@ -165,7 +164,8 @@ def task_of(
     """Return what an estimator wants to learn from rows; `rows` is None in a stream."""
     d, dtype, names = source.width, source.dtype, columns.names
     auto, robust = is_auto(estimator.rank), LOSSES[estimator.loss].robust
-    fields = _fields_of(estimator, rows, source, columns.encoder, names)
+    reduce = None if rows is None else rows.reduce
+    fields = fields_of(estimator.categorical_features, source, columns.encoder, names, reduce)
     return Task(
         options_of(estimator, d),
         units_maker_of(estimator, names, dtype, fields),
@@ -199,39 +199,6 @@ def units_maker_of(
     """Return how features and targets are standardised."""
     intercept, loss = bool(estimator.fit_intercept), LOSSES[estimator.loss].solved
     return UnitsMaker(estimator.squares, intercept, dtype, names, fields, loss=loss)
-
-
-def _fields_of(
-    estimator: Any,
-    rows: Rows | None,
-    source: MemorySource | Source,
-    encoder: TableEncoder | None,
-    names: Sequence[str],
-) -> tuple[np.ndarray, ...]:
-    """Return the positions of the features of each field."""
-    categories = estimator.categorical_features
-    if encoder is not None:
-        if groups_in(categories):
-            raise ValueError(
-                "categorical_features lists a group of 0/1 columns, and there are text columns or "
-                "single columns of categories. Give one kind only."
-            )
-        return encoder.fields
-    if given := given_fields(categories, names):
-        if rows is not None:
-            check_one_hot(rows.reduce, given, names)
-        return given
-    if categories is None:
-        return ()
-    if isinstance(source, Source) and len(source.fields):
-        return source.fields
-    # The first rows of a stream prove nothing.
-    if rows is None or not (isinstance(source, Source) or is_numpy(source.X)):
-        return ()
-    some = None
-    if isinstance(source, MemorySource):
-        some = Chunk(source.X, source.y, source.weight)
-    return fields_among(rows.reduce, source.width, some)
 
 
 def seed_of(estimator: Any) -> int:

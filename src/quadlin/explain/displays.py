@@ -317,8 +317,8 @@ class PairDisplay(Display):
         estimator : fitted estimator
             The model.
         X : frame, array, sparse matrix or None
-            Rows in memory, of which up to 1,000 are drawn. Without them the surface reaches two
-            standard deviations to each side of the mean of the fitted rows, within their range.
+            Rows in memory, of which up to 1,000 are drawn. Without them the surface reaches over
+            the range of the fitted rows.
         columns : (str, str) or None
             Names of the two columns; None takes the strongest pair by `effects`.
         reference : "mean", "zero" or mapping, default="mean"
@@ -416,12 +416,9 @@ class Axis(NamedTuple):
             return cls(number, names, rows, place[np.maximum(points.astype(int), -1)])
         j = int(column.features[0])
         present = points[np.isfinite(points)]  # a missing value is nowhere
+        low, high = (seen[j] for seen in model.seen)
         if len(present):
             low, high = np.percentile(present, TAILS)
-        else:
-            sd = 1 / model.scale[j] if model.scale[j] else 1.0
-            low = max(model.mean[j] - 2 * sd, model.seen[0][j])
-            high = min(model.mean[j] + 2 * sd, model.seen[1][j])
         grid = np.linspace(low, high if high > low else low + 1.0, GRID)
         return cls(number, grid, grid[:, None], points)
 

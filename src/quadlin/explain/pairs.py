@@ -14,7 +14,7 @@ from quadlin.core.units import Units, UnitsMaker
 from quadlin.data import Source, open_source
 from quadlin.data.encoder import text_columns
 from quadlin.data.engines import engine_for
-from quadlin.data.fields import check_one_hot, fields_among, given_fields
+from quadlin.data.fields import fields_of
 from quadlin.data.names import Categories, positions_of
 from quadlin.data.source import cached
 from quadlin.explain.interactions import PairReport, report_of
@@ -254,7 +254,7 @@ def find_pairs(
     _check_options(max_pairs, test_on, cv, stability)
     source = _opened(X, y, sample_weight, missing, categorical_features)
     rows = Rows(engine_for(source, engine))
-    groups = _groups(categorical_features, source, rows)
+    groups = fields_of(categorical_features, source, source.encoder, source.names, rows.reduce)
     make_units = UnitsMaker("auto" if squares else False, True, source.dtype, source.names, groups)
     excluded = excluded_among(exclude, source)
     setting = PairSetting(source, groups, make_units, excluded)
@@ -328,13 +328,3 @@ def _coded(y: Any) -> Any:
         return y
     labels = np.unique(values)
     return (values == labels[-1]).astype(float) if len(labels) == 2 else y
-
-
-def _groups(given: Categories, source: Source, rows: Rows) -> Sequence[np.ndarray]:
-    """Return the positions of one-hot groups."""
-    if len(source.fields):
-        return source.fields
-    if groups := given_fields(given, source.names):
-        check_one_hot(rows.reduce, groups, source.names)
-        return groups
-    return () if given is None else fields_among(rows.reduce, source.width)
