@@ -480,7 +480,7 @@ def test_the_demo_recovers_known_models_and_draws_two_pictures(run):
     finally:
         plt.close("all")
     errors = [
-        float(line.split()[3]) for line in out.splitlines() if re.search(r"e-\d\d .*\+1", line)
+        float(line.split()[2]) for line in out.splitlines() if re.search(r"e-\d\d .*\+1", line)
     ]
     assert len(errors) == 4
     assert max(errors) < 1e-12  # exact without noise
