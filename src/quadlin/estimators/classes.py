@@ -75,30 +75,25 @@ def is_listlike(y: Any) -> bool:
     return (not hasattr(y, "__array_namespace__") and not hasattr(y, "cpu")) or is_numpy(y)
 
 
-def labels_in(rows: Rows) -> np.ndarray:
-    """Return the different targets of rows that have a weight: one pass."""
-    values = np.unique(np.concatenate(rows.collect(_labels)))
+def check_whole(values: np.ndarray) -> None:
+    """Raise an error if the different targets look like a measurement."""
     if len(values) > MANY_CLASSES or np.any(values != np.round(values)):
         raise ValueError(
             f"Unknown label type: continuous. The target has {len(values)} values and looks like a "
             "measurement: use SecondOrderRegressor, or turn it into classes."
         )
-    return values
 
 
-def _labels(chunk: Chunk) -> np.ndarray:
-    return np.unique(to_numpy(chunk.y))
+def class_totals(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different targets of rows, and the weight of the rows of each: one pass."""
+    labels, weights = map(np.concatenate, zip(*rows.collect(_totals), strict=True))
+    values, codes = np.unique(labels, return_inverse=True)
+    return values, np.bincount(codes, weights)
 
 
-def class_totals(rows: Rows, values: np.ndarray) -> np.ndarray:
-    """Return the weight of the rows of each class: one pass."""
-    return np.asarray(np.sum(rows.collect(_totals, values), axis=0))
-
-
-def _totals(chunk: Chunk, values: np.ndarray) -> np.ndarray:
-    codes = np.searchsorted(values, to_numpy(chunk.y))
-    weight = None if chunk.weight is None else to_numpy(chunk.weight)
-    return np.bincount(codes, weight, minlength=len(values)).astype(np.float64)
+def _totals(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
+    values, codes = np.unique(to_numpy(chunk.y), return_inverse=True)
+    return values, np.bincount(codes, chunk.weights, len(values))
 
 
 def class_weights(class_weight: Any, classes: np.ndarray, totals: np.ndarray) -> np.ndarray | None:

@@ -21,12 +21,12 @@ from quadlin.estimators.base import SecondOrderModel
 from quadlin.estimators.checks import check_options, warn_of_light_labels
 from quadlin.estimators.classes import (
     LabelledRows,
+    check_whole,
     class_names,
     class_totals,
     class_weights,
     codes_of,
     fitted_classes,
-    labels_in,
     sorted_classes,
 )
 from quadlin.estimators.columns import (
@@ -507,11 +507,14 @@ def _classes_of(
     source: MemorySource | Source, rows: Rows
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the classes, the targets that stand for them, and the weight of each."""
-    names = class_names(source)
-    values = labels_in(rows) if names is None else np.arange(len(names))
-    boolean = isinstance(source, Source) and source.boolean_target
-    classes = values.astype(bool if boolean else np.int64) if names is None else names
-    totals = class_totals(rows, values)
+    names, (values, totals) = class_names(source), class_totals(rows)
+    if names is None:
+        check_whole(values)
+        boolean = isinstance(source, Source) and source.boolean_target
+        classes = values.astype(bool if boolean else np.int64)
+    else:
+        classes, count = names, len(names)
+        values, totals = np.arange(count), np.bincount(values.astype(int), totals, count)
     if np.count_nonzero(totals) < 2:
         label = classes.tolist()[int(np.argmax(totals))]
         raise ValueError(

@@ -27,7 +27,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.choose.candidates import BEGIN
 from quadlin.solve.composite.composer import PairRequest
-from quadlin.solve.composite.label_pairs import SHORTEST, LogOdds, Objective, moved, stage_about
+from quadlin.solve.composite.label_pairs import LogOdds, Objective, descended, moved, stage_about
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.score_table import ScoreTable
@@ -116,10 +116,6 @@ class JointFit:
                 break
             before = value
 
-    def _objective_of(self, label: int) -> float:
-        """Return the objective without the penalties of the other classes, which stay the same."""
-        return 2 * self.rows.loss(self.F) + self._penalty(self.classes[label])
-
     def _penalty(self, each: ClassFit) -> float:
         penalise = not self.rows.plan.automatic.alpha
         return Objective(self.rows.rows, each.state.units, each.options, penalise).penalty(each.fit)
@@ -127,14 +123,17 @@ class JointFit:
     def _turn(self, label: int) -> None:
         """Take a step of one class, halved until it does not raise the objective."""
         at, f = self.classes[label], self.F[:, label].copy()
-        value, size, new = self._objective_of(label), 1.0, self._step(at, self._working(label, at))
-        while size > SHORTEST:
-            self.classes[label] = replace(at, fit=new)
-            self.F[:, label] = self.rows.scores([self.classes[label]])[:, 0]
-            if self._objective_of(label) <= value:
-                return
-            new, size = at.fit.halfway(new), size / 2
-        self.classes[label], self.F[:, label] = at, f
+
+        def objective(fit: LogOdds) -> float:
+            each = replace(at, fit=fit)
+            self.F[:, label] = self.rows.scores([each])[:, 0]
+            return 2 * self.rows.loss(self.F) + self._penalty(each)
+
+        value = 2 * self.rows.loss(self.F) + self._penalty(at)
+        new, _ = descended(objective, at.fit, value, self._step(at, self._working(label, at)))
+        self.classes[label] = replace(at, fit=new)
+        if new is at.fit:
+            self.F[:, label] = f
 
     def _working(self, label: int, at: ClassFit) -> Working:
         """Return the least squares that approximate the loss about the score of a class."""

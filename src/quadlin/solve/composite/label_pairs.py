@@ -6,6 +6,7 @@ chosen pairs, least squares are solved around each new solution until it no long
 Newton's method for the deviance. A weak prior keeps log-odds finite if pairs separate the rows.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,13 +91,6 @@ class Objective:
         """Return the objective: one pass."""
         return self.loss(fit.model) + self.penalty(fit)
 
-    def descended(self, start: LogOdds, value: float, goal: LogOdds) -> tuple[LogOdds, float]:
-        """Return the goal, or a point nearer to the start that is no worse, and its objective."""
-        size = 1.0
-        while (reached := self(goal)) > value and size > SHORTEST:
-            goal, size = start.halfway(goal), size / 2
-        return (goal, reached) if reached <= value else (start, value)
-
     def penalty(self, fit: LogOdds) -> float:
         """Return what the penalties add to the deviance."""
         i, j, coef = fit.terms.i, fit.terms.j, fit.terms.coef
@@ -112,13 +106,22 @@ class Objective:
         return float(problem.sums(model, squares=False).loss)
 
 
+def descended(
+    objective: Callable[[LogOdds], float], start: LogOdds, value: float, goal: LogOdds
+) -> tuple[LogOdds, float]:
+    """Return the goal, or a point nearer to the start that is no worse, and its objective."""
+    size = 1.0
+    while (reached := objective(goal)) > value and size > SHORTEST:
+        goal, size = start.halfway(goal), size / 2
+    return (goal, reached) if reached <= value else (start, value)
+
+
 def moved(model: Model, by: float) -> Model:
     """Return the model with a constant added to it."""
     return replace(model, c=model.c + by)
 
 
 STEPS, TOL = 25, 1e-8  # of Newton's method, and the relative decrease that ends it
-SEARCHES = 3  # with a linear model, each around the pairs of the last one
 
 
 @dataclass(frozen=True)
@@ -177,23 +180,12 @@ class LabelPairs:
         linear, options = fit_logistic(self.rows, plan.of_rank(0), surveyed=surveyed, begun=begun)
         if linear.status is Status.interrupted:
             return LabelOutcome(linear, options)
-        state, before, best = linear, frozenset[tuple[int, int]](), None
         try:
-            for _ in range(SEARCHES):
-                stage, offset = self._about(state, self.request, plan.automatic)
-                beside = replace(state, model=moved(state.low_rank, -offset), parts=None)
-                pairs = stage.alone(beside, options)
-                if pairs is None:
-                    return None
-                assert pairs.state.parts is not None
-                if pairs.state.parts.terms.pairs == before:
-                    break
-                before = pairs.state.parts.terms.pairs
-                best = self._converged(pairs, linear, offset)
-                state = best.state
-            return best
+            stage, offset = self._about(linear, self.request, plan.automatic)
+            pairs = stage.alone(replace(linear, model=moved(linear.model, -offset)), options)
+            return None if pairs is None else self._converged(pairs, linear, offset)
         except KeyboardInterrupt:
-            return LabelOutcome(replace(state, status=Status.interrupted), options)
+            return LabelOutcome(replace(linear, status=Status.interrupted), options)
 
     def _beside(self, state: FitState, options: Options) -> LabelOutcome:
         """Return a fit with pairs, or the fit as it was with the result of the search."""
@@ -229,7 +221,7 @@ class LabelPairs:
         objective = Objective(self.rows, units, options, not self.plan.automatic.alpha)
         none = replace(at.terms, coef=0 * at.terms.coef)
         without = LogOdds(with_rank(before.low_rank, at.rank), none)
-        at, value = objective.descended(without, objective(without), at)
+        at, value = descended(objective, without, objective(without), at)
         state, status, history = start.state, Status.out_of_steps, [before.history[0]]
         for step in range(1, STEPS + 1):
             history.append(Record(step, self.rows.walks, value / 2 / weight))
@@ -240,7 +232,7 @@ class LabelPairs:
             assert last.joint is not None
             new = LogOdds(moved(last.joint.model, offset), last.joint.terms)
             last_value = value
-            at, value = objective.descended(at, value, new)
+            at, value = descended(objective, at, value, new)
             if last_value - value <= TOL * last_value:
                 status = Status.converged
                 break
