@@ -207,10 +207,10 @@ def on_table(rows: ClassRows, classes: Sequence[ClassFit]) -> list[ClassFit] | N
         chosen = float(alpha[0]), float(alpha[1])
         if automatic.alpha:
             begin = (chosen[0], BEGIN * table.information)
-            posterior = table.posterior(begin, least)
-            if posterior.log_evidence <= least:
+            chosen, evidence = table.posterior(begin, least)
+            if evidence <= least:
                 continue
-            chosen, least = posterior.alpha, posterior.log_evidence
+            least = evidence
         models = table.models(table.fitted(chosen))
         best = [each.scored(model, chosen) for each, model in zip(classes, models, strict=True)]
     return best

@@ -120,16 +120,15 @@ class LabelSearch(RankSearch):
         table = self.table(k)
         if table is None:
             return self.alternated(k, None, alpha)
-        posterior = table.posterior(alpha, self.over_all.get(0, -inf))
-        self.over_all[k] = posterior.log_evidence
-        at = table.fitted(posterior.alpha)
-        model, factor = table.models(at)[0], table.factor(at, table.ridge(posterior.alpha))
-        self.squares[k, posterior.alpha] = squares = table.left_out(at, factor)
+        alpha, self.over_all[k] = table.posterior(alpha, self.over_all.get(0, -inf))
+        at = table.fitted(alpha)
+        model, factor = table.models(at)[0], table.factor(at, table.ridge(alpha))
+        self.squares[k, alpha] = squares = table.left_out(at, factor)
         linear, excess = self.linear(model)
-        value = linear.at(np.log(linear.of_groups(posterior.alpha)))
+        value = linear.at(np.log(linear.of_groups(alpha)))
         noise = 1.0 if squares.sum() > CERTAIN else 0.0
         value = value._replace(log_evidence=value.log_evidence + excess, noise=noise)
-        return replace(self.noted(k, value, model, linear), alpha=posterior.alpha)
+        return replace(self.noted(k, value, model, linear), alpha=alpha)
 
     def table(self, k: int) -> ScoreTable | None:
         """Return the rows as one matrix, if they are few and the rank is 0 or d."""

@@ -14,11 +14,12 @@ better, and models are compared by their evidence over all penalties (`posterior
 """
 
 from dataclasses import dataclass, replace
+from math import inf, log
 
 import numpy as np
 from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dtrtri
-from scipy.special import log_softmax
+from scipy.special import log_softmax, logsumexp
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.chunks import Chunk
@@ -26,7 +27,6 @@ from quadlin.core.losses import FLATTEST, LOSSES, curvature, value_and_slope
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.choose.penalty_posterior import Lattice, PenaltyPosterior, posterior_of
 from quadlin.solve.lowrank.design import Alpha, Design
 from quadlin.solve.lowrank.linear_model import factored, with_ridge
 from quadlin.solve.lowrank.observations import LEAST_FREEDOM, repetitions
@@ -41,8 +41,14 @@ LEAST_RIDGE = 1e-12  # of the weight, so that columns may be dependent
 COMMON = 1e-6  # of the weight: a ridge on the intercepts of classes, whose differences matter
 STEPS = 50
 SIZES = tuple(0.25**i for i in range(7))  # of a step; the first that lowers the objective is used
-STEP = 2.0  # of log α, between points at which the evidence is computed
+LEAST, MOST = (-14.0, -9.0), 3.5  # log α per information: the range of α₁ and α₂, and its end
+STEP = 2.0  # of log α, between points of the lattice
+DEPTH = 6.0  # of log evidence below the peak, where the hill ends
+FEW_POINTS, FAR = 5, 10.0  # after so many points, a walk that is so far behind in evidence ends
+TAIL = 0.5  # per unit of log variance beyond the widest prior, as in the tail of Cauchy's law
 FINE, POINTS = 150, (12, 25)  # most parameters of a fine walk; most points of others, and of it
+
+Point = tuple[int, ...]  # of the lattice
 
 
 def floored(alpha: Alpha, d: int, k: int) -> Alpha:
@@ -192,30 +198,78 @@ class ScoreTable:
         moved = np.linalg.solve(remaining, V @ (share * slope)[:, :, None])[:, :, 0]
         return np.repeat(share[:, 0] * self.terms(at.F + moved)[0], self.times)
 
-    def posterior(self, alpha: Alpha, least: float = -np.inf) -> PenaltyPosterior:
-        """Return the posterior of the penalties.
+    def posterior(self, alpha: Alpha, least: float = -inf) -> tuple[Alpha, float]:
+        """Return the posterior mean of the penalties, and the log evidence over all of them.
+
+        A walk over the hill of the evidence, on a lattice of log α, begins at some penalties. It
+        ends early if it stays far behind the evidence of a rival, `least`.
+        """
+        start, unit = np.log(alpha if self.rank else alpha[:1]), log(self.information)
+        groups = len(start)
+        low, high = np.array(LEAST[:groups]) + unit, np.full(groups, MOST) + unit
+        start = np.clip(start, low, high)
+        most = POINTS[self.count * self.A.shape[1] <= FINE]
+        fits, values = dict[Point, Scores](), dict[Point, float]()
+
+        def place(point: Point) -> np.ndarray:
+            return np.asarray(start + STEP * np.array(point))
+
+        def visit(point: Point, near: Scores) -> None:
+            first, second = np.exp(place(point)[[0, -1]]).tolist()
+            fits[point] = self.fitted((first, second), near, LOOSE_TOL)
+            values[point] = self.merit(fits[point], (first, second))
+
+        visit((0,) * groups, self.fitted(alpha, tol=LOOSE_TOL))
+        while len(values) < most:
+            top = max(values.values())
+            if len(values) >= FEW_POINTS and top < least - FAR:
+                break
+            # The next point is a neighbour of the highest point whose neighbours were not all seen.
+            moves = (
+                (point, near)
+                for near in sorted(values, key=lambda p: -values[p])
+                if values[near] >= top - DEPTH
+                for point in neighbours(near)
+                if point not in values and np.all((place(point) >= low) & (place(point) <= high))
+            )
+            move = next(moves, None)
+            if move is None:
+                break
+            visit(move[0], fits[move[1]])
+        logs = np.array(list(values.values()))
+        total = float(logsumexp(logs))
+        mean = np.exp(np.exp(logs - total) @ np.array([place(point) for point in values]))
+        share = float(np.log(STEP / (high - low)).sum())  # of the range, which is the prior
+        return (float(mean[0]), float(mean[-1])), total + share
+
+    def merit(self, at: Scores, alpha: Alpha) -> float:
+        """Return the log posterior of penalties, at about the optimum with them.
 
         The evidence and the likelihood of left-out rows count half each; where the variance of
         targets is not known, neither is the evidence, and left-out rows decide.
         """
-        share = 0.0 if LOSSES[self.loss].dispersed else 0.5
-
-        def evaluate(alpha: Alpha, near: Scores) -> tuple[Scores, float]:
-            at, R = self.fitted(alpha, near, LOOSE_TOL), self.ridge(alpha)
-            L = self.factor(at, R)
-            log_det = self.count * float(np.log(R[1:]).sum()) - 2 * float(np.log(np.diag(L)).sum())
-            evidence, left_out = (log_det - at.objective) / 2, -self.left_out(at, L).sum() / 2
-            return at, share * evidence + (1 - share) * float(left_out)
-
-        widest = floored((0.0, 0.0), int(self.design.units.scale.shape[0]), self.rank)
-        points = POINTS[self.count * self.A.shape[1] <= FINE]
-        lattice = Lattice(self.information, widest, STEP, points, max(self.count - 1, 1))
-        start = np.log(alpha if self.rank else alpha[:1])
-        return posterior_of(evaluate, self.fitted(alpha, tol=LOOSE_TOL), [start], lattice, least)
+        R, share = self.ridge(alpha), 0.0 if LOSSES[self.loss].dispersed else 0.5
+        L = self.factor(at, R)
+        log_det = self.count * float(np.log(R[1:]).sum()) - 2 * float(np.log(np.diag(L)).sum())
+        evidence, left_out = (log_det - at.objective) / 2, -float(self.left_out(at, L).sum()) / 2
+        widest = floored((0.0, 0.0), len(self.design.units.scale), self.rank)
+        groups = 2 if self.rank else 1
+        beyond = [log(max(w / a, 1.0)) for w, a in zip(widest[:groups], alpha, strict=False)]
+        prior = -max(self.count - 1, 1) * TAIL * sum(beyond)
+        return share * evidence + (1 - share) * left_out + prior
 
     def models(self, at: Scores) -> list[Model]:
         """Return the model of each score."""
         return [self.design.model(theta[1:], float(theta[0])) for theta in at.theta]
+
+
+def neighbours(point: Point) -> list[Point]:
+    """Return the points of the lattice next to a point."""
+    return [
+        (*point[:g], point[g] + side, *point[g + 1 :])
+        for g in range(len(point))
+        for side in (-1, 1)
+    ]
 
 
 def repeated(y: np.ndarray, omega: np.ndarray) -> np.ndarray:
