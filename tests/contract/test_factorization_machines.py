@@ -222,9 +222,6 @@ def weekday_ratio(frame, y, truth, n):
     return unexplained(three, frame, truth, n) / unexplained(two, frame[columns], truth, n)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="A seven-level weekday field beside users and items (issue 33)"
-)
 def test_a_weekday_of_no_effect_costs_little_where_ratings_are_few():
     rng = np.random.default_rng(0)
     user, item, day = (rng.integers(size, size=3500) for size in (300, 250, 7))

@@ -312,8 +312,8 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     -----
     Without one-hot fields, cost and memory are those of :class:`SecondOrderRegressor`. Rows with at
     least two one-hot fields (users, items, hours, devices), perhaps with numbers and lists of
-    labels as well, are fitted by their posterior if ``alpha="auto"``: up to 60 sampled and then up
-    to 40 variational sweeps over all columns (15 and 10 for 160,000 rows and more), in
+    labels as well, are fitted by their posterior if ``alpha="auto"``: up to 90 sampled and then up
+    to 40 variational sweeps over all columns (22 and 10 for 120,000 rows and more), in
     O(nnz(X)·k² + d·k³) time each, with O(n·k² + d·k²) memory. Of a Source for which that is more
     than 4 GB, or `max_memory`, the first rows are fitted so, and the others learned as by
     `partial_fit`. Every column has a coefficient and a factor with a normal prior; each
@@ -323,7 +323,7 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     search for pairs; if you ask for pairs, the rows are fitted by least squares. An unseen level is
     treated as the mean of its field.
 
-    Two sweeps count as one step of ``max_iter``. `history_` has the mean squared error after each
+    Three sweeps count as one step of ``max_iter``. `history_` has the mean squared error after each
     sweep, which may rise as levels are shrunk. With ``warm_start``, 10 sampled sweeps go on from
     the last fit to the same columns. `partial_fit` goes on from a fit, or from a model file, with
     the posterior of its rows as the prior of new ones. With ``loss="huber"`` rows have weights by
@@ -336,7 +336,9 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     million or what `max_memory` allows, and learns all of them again as their number grows by a
     tenth. Later rows, and those in between, are learned with the posterior of earlier ones as their
     prior, in time proportional to their number and O(k²d) memory. Levels need not be named
-    beforehand: they are learned when they come. With ``max_memory="minimal"`` the stream is left to
+    beforehand: they are learned when they come. Groups of 0/1 columns, however, have to be listed
+    in `categorical_features`. `fit` of rows that can be read only once learns the first rows as
+    those of a table. With ``max_memory="minimal"`` the stream is left to
     least squares, with a warning.
 
     Examples

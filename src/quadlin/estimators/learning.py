@@ -199,7 +199,7 @@ class Learning(CallbackSupportMixin):
         source, columns = self._opened(X, y, sample_weight, least=2)
         if not source.again:
             check_one_pass(self)
-            return self._learn(source, columns, None, checkpoint)
+            return self._learn(source, columns, None, checkpoint, ends=True)
         warm = self._warm_state(columns)
         with no_model_yet():
             kept = checkpoint_of(checkpoint, source, self, seed_of(self), warm, columns.names_in)
@@ -280,8 +280,9 @@ class Learning(CallbackSupportMixin):
         columns: Columns,
         fitted: Fitted | None,
         checkpoint: Any,
+        ends: bool = False,
     ) -> Self:
-        """Learn from rows as they come."""
+        """Learn from rows as they come; `ends` if no more will come."""
         self._check_stream(fitted)
         if fitted is None:
             task = task_of(self, None, source, columns, seed_of(self))
@@ -304,7 +305,8 @@ class Learning(CallbackSupportMixin):
                     self.adopt(Fitted(keeper.stream, columns, fields))
             if not keeper.stream.n_rows:
                 raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
-            self.adopt(Fitted(keeper.stream, columns, fields).ready())  # all rows may be old ones
+            stream = keeper.stream.whole() if ends else keeper.stream
+            self.adopt(Fitted(stream, columns, fields).ready())  # all rows may be old ones
         if source.unseen:
             warn_unseen(source.unseen, learns=True)
         return self

@@ -144,11 +144,23 @@ class FieldStream(Stream):
                 continue
             rows = _between(source, 0, points[at])
             if at == last:
-                logistic, fields = self.options.loss == "logistic", self.make_units.fields
-                self.posterior = Posterior.of(rows, fields, self.rank, logistic, self.seed)
+                self.posterior = self._posterior_of(rows)
             elif self.posterior is not None:
                 self.posterior = self.posterior.after(rows, again=True)
             self.counted = points[at]
+
+    def _posterior_of(self, rows: MemorySource) -> Posterior:
+        logistic, fields = self.options.loss == "logistic", self.make_units.fields
+        return Posterior.of(rows, fields, self.rank, logistic, self.seed)
+
+    def whole(self) -> "FieldStream":
+        """Return a stream that has learned its first rows together, if there are no others."""
+        if self.state is not None or not self.waiting.rows:
+            return self
+        stream = copy(self)
+        stream.posterior, stream._current = self._posterior_of(self.waiting.source()), None
+        stream.counted = self.waiting.rows
+        return stream
 
     def _shown(self, state: FitState) -> FitState:
         return state

@@ -107,6 +107,10 @@ class Stream(Beginning):
             start = stop
         self.tally = self.tally + Tally.of(chunk)
 
+    def whole(self) -> "Stream":
+        """Return the stream at the end of its rows."""
+        return self
+
     @property
     def n_rows(self) -> int:
         """Return the number of rows that were learned from."""

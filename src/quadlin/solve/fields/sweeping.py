@@ -23,7 +23,7 @@ from quadlin.solve.lowrank.types import Options, Plan, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
 
 AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do not need vanish
-SWEEPS = 2  # that count as one of the `max_iter` steps
+SWEEPS = 3  # that count as one of the `max_iter` steps
 EXPLORED_WARM = 10  # sampled sweeps from an earlier fit
 BOUND_TOL = 50.0  # times `tol`: the rise of the bound per row and sweep below which sweeps end
 NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions
@@ -101,7 +101,7 @@ class Sweeping:
         """
         machine, options = self.contexts.machine, self.plan.options
         most, held = SWEEPS * options.max_iter, HELD if explored is None else 0
-        explored = min(machine.explored if explored is None else explored, -(-3 * most // 5))
+        explored = min(machine.explored if explored is None else explored, -(-2 * most // 3))
         enough = machine.refined if refined is None else refined
         refined, ends = min(enough, most - explored), False
         for last in infer(machine, explored, refined, BOUND_TOL * options.tol, between, held):
