@@ -433,12 +433,12 @@ class SecondOrderModel(BaseEstimator):
         [False, True]
         """
         check_is_fitted(self)
-        fitted, marks = self.fitted_, []
-        chunks = chunks_to_predict(self, X, fitted.columns)
-        for chunk in chunks:
-            rows = fitted.in_model_dtype(chunk.X, f"{type(self).__name__}.extrapolates")
-            marks.append(fitted.reach.outside(rows))
-        return namespace(marks[0]).concat(marks)
+        fitted, caller = self.fitted_, f"{type(self).__name__}.extrapolates"
+        marks = [
+            fitted.reach.outside(fitted.in_model_dtype(chunk.X, caller))
+            for chunk in chunks_to_predict(self, X, fitted.columns)
+        ]
+        return namespace(*marks).concat(marks)
 
     @unflagged
     def diagnose(self, X: Any = None, y: Any = None) -> str:
@@ -519,10 +519,8 @@ def _warn_outside(count: int) -> None:
     """Warn of rows that lie far outside the training rows, if there are any."""
     if count:
         warn(
-            (
-                "{count} {rows} far outside the range of the training rows; predict limits their "
-                "features. `extrapolates` shows which rows, and a model fitted with "
-                'extrapolation="free" predicts them without limits.'
-            ).format(count=count, rows="row lies" if count == 1 else "rows lie"),
+            f"{count} {'row lies' if count == 1 else 'rows lie'} far outside the range of the "
+            "training rows; predict limits their features. `extrapolates` shows which rows, and a "
+            'model fitted with extrapolation="free" predicts them without limits.',
             ExtrapolationWarning,
         )
