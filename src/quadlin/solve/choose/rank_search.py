@@ -1,12 +1,11 @@
 """The fit that chooses rank and penalties: evidence proposes, left-out rows must agree.
 
 Candidates are ridge regression (rank 0), all products (rank d, if a matrix of them fits in memory)
-and low ranks, from a moderate one down or up as long as the evidence rises. All products, which a
-large penalty turns into ridge regression, are the answer unless something is clearly better. With
-fewer than 100 rows per parameter, rows that are left out one at a time must agree, also on the size
-of the penalties: the evidence assumes that the noise is Gaussian and the model true, but a few
-extreme rows may cause a quadratic part that says nothing about the other rows. With more than 40
-rows per parameter, a sample of them chooses. The content of the rows determines the sample, so
+and low ranks, from a moderate one down or up as long as the evidence rises. With fewer than 100
+rows per parameter, rows that are left out one at a time must agree, also on the size of the
+penalties: the evidence assumes that the noise is Gaussian and the model true, but a few extreme
+rows may cause a quadratic part that does not hold for the other rows. With more than 40 rows per
+parameter, a sample of them chooses. The content of the rows determines the sample, so
 their order does not matter.
 """
 
@@ -18,7 +17,6 @@ import numpy as np
 from quadlin.core.arrays import to_numpy
 from quadlin.core.model import Model
 from quadlin.core.moments import survey
-from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.choose.candidates import (
     CLEARLY,
     KERNEL_ROWS,
@@ -47,21 +45,10 @@ LEAST_RATIO = 2  # of all rows to the sample; with less, all rows choose
 TIE = 0.1  # of log evidence: among candidates that are closer, the lowest rank is chosen
 CHEAP_COLUMNS = 1000  # products whose matrix is small
 MANY_ROWS = 100  # per parameter: with so many, a fit cannot rest on a few rows
-CONSTANT = 1e9  # α₁/n that leaves only the mean of the target
 FIRST_RANK, MOST_RANK = 4, 16
 SURE = 1.6  # times the eigenvalues of noise: a component that certainly exists
 SEEN = 1.5  # times the eigenvalues of noise: a component
 GAP = 0.5  # ratio to the next eigenvalue: the last component
-
-
-def leaves_mean(alpha: Alpha, weight: float) -> bool:
-    """Return whether penalties that were chosen for rows of this weight leave only a constant."""
-    return alpha[0] >= 1e-3 * CONSTANT * weight  # labels hold less information than their weight
-
-
-def too_wide(d: int) -> bool:
-    """Return whether d features are too many to find the rank by evidence of all parameters."""
-    return degrees_of_freedom(d, min(FIRST_RANK, d)) > EXACT_COLUMNS
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.choose.candidates import BEGIN, Candidate
 from quadlin.solve.choose.choice import fit_choosing, search_of
 from quadlin.solve.choose.penalties import maximised
-from quadlin.solve.choose.rank_search import RankSearch, leaves_mean
+from quadlin.solve.choose.rank_search import RankSearch
 from quadlin.solve.choose.residual_spectrum import spectrum_beside
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import ErrorSteps, Uncertainty
@@ -604,11 +604,6 @@ def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty 
     dof = float(np.sum(W * (gram[:-1, :-1] @ W))) / share
     freedom = search.weight / share - dof
     noise = sqrt(loss / freedom) if freedom >= 1 else nan
-    if leaves_mean(search.penalty.alpha[:2], search.weight):
-        # There may be a slope nevertheless: a priori, it is as large as the noise.
-        at = np.arange(1, 1 + d)
-        ridge[at, at] = d * share * search.penalty.scale
-        W = _inverse_root((gram + ridge)[:-1, :-1] / share)
     first = np.unique(fit.i)
     U, free = (to_numpy(a).astype(float) for a in (columns.model.U, units.free))
     E = np.concatenate([U, (np.arange(d)[:, None] == first).astype(float)], axis=1)

@@ -15,7 +15,7 @@ from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Survey, Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.solve.choose.choice import fit_choosing
-from quadlin.solve.choose.rank_search import RankSearch, leaves_mean
+from quadlin.solve.choose.rank_search import RankSearch
 from quadlin.solve.choose.wide_rows import for_sweeps, swept_law
 from quadlin.solve.composite.composer import (
     PairOutcome,
@@ -298,24 +298,16 @@ def law_of(
         rows, units, options = working.rows, working.units, replace(options, loss="squared")
         model = replace(model, c=model.c - working.offset)
 
-    def law(alpha: tuple[float, float]) -> Uncertainty:
-        return uncertainty_of(
-            rows,
-            model,
-            units,
-            replace(options, alpha=alpha),
-            state.white,
-            np.random.default_rng(plan.seed),
-            fields=plan.make_units.fields,
-            robust=plan.uncertainty == "robust",
-            bend=bend,
-            unit_noise=linked,
-        )
-
-    alpha = options.alpha
-    measured = replace(law(alpha), units=state.units)
-    if plan.automatic.alpha and leaves_mean(alpha, state.features.weight):
-        # A line may be true nevertheless: as large as the noise, a priori.
-        line = law((float(len(state.units.scale)), alpha[1]))
-        measured = replace(measured, spread=line.spread)
-    return measured
+    law = uncertainty_of(
+        rows,
+        model,
+        units,
+        options,
+        state.white,
+        np.random.default_rng(plan.seed),
+        fields=plan.make_units.fields,
+        robust=plan.uncertainty == "robust",
+        bend=bend,
+        unit_noise=linked,
+    )
+    return replace(law, units=state.units)
