@@ -59,9 +59,9 @@ def averaged(mean: Model, newest: Model, share: float, units: Units, options: Op
     c, w = ((1 - share) * a + share * b for a, b in ((mean.c, newest.c), (mean.w, newest.w)))
     V, R = xp.linalg.qr(xp.concat([mean.U, newest.U], axis=1))
     s = xp.concat([(1 - share) * mean.s, share * newest.s])
-    values, vectors = lead((R * s) @ R.T, k, options.psd)
+    values, vectors = lead((R * s) @ R.T, k, False)
     model = replace(mean, U=V @ vectors, s=values, w=w, c=c)
-    return tied(model, units, options.fit_linear, options.fit_intercept)
+    return tied(model, units, True, options.fit_intercept)
 
 
 @dataclass(frozen=True)
@@ -193,30 +193,6 @@ def gather(
     return new if pending is None else pending + new
 
 
-def converted(new: Units, model: Model, units: Units, sums: Sums) -> tuple[Model, Sums]:
-    """Convert a model, and the sums of its residual with its own U as Q, to other units."""
-    xp = namespace(model.U)
-    moved = in_units(model, units, new)
-    # z′ = g∘(z − h) with x the same, r′ = y r, and the new U is what U/g becomes times a matrix.
-    g = new.scale / units.scale
-    stretch = xp.where(g > 0, 1 / xp.where(g > 0, g, 1.0), 0.0)
-    h = (new.mean - units.mean) * units.scale + stretch * new.rest - units.rest
-    y = units.target.scale / new.target.scale
-    p0, p1_before, action = float(sums.p0[0]), sums.p1[:, 0], sums.action[:, 0, :]
-    p1, hU = p1_before - p0 * h, h @ model.U
-    p2 = sums.p2[:, 0] - h * (p1_before + p1)
-    action = action - h[:, None] * (p1_before @ model.U) - p1[:, None] * hU
-    action = g[:, None] * (action @ (xp.linalg.pinv(stretch[:, None] * model.U) @ moved.U))
-    return moved, Sums(
-        sums.weight,
-        y**2 * sums.loss,
-        y * sums.p0,
-        (y * g * p1)[:, None],
-        (y * g * (g * p2))[:, None],
-        (y * action)[:, None, :],
-    )
-
-
 def undone(state: FitState, pending: Pending, loss: str = "squared") -> Model | None:
     """Return the model before the last step if new rows find that the step did harm.
 
@@ -257,18 +233,19 @@ def batch_step(
     if bool(namespace(wider).any(wider)):
         # The coefficient of a feature that hardly varied may be wrong by any factor, so it is
         # dropped; the next rows judge whether that was right.
-        rest = tied(without(wider, start), units, options.fit_linear, options.fit_intercept)
+        rest = tied(without(wider, start), units, True, options.fit_intercept)
         before, model = in_units(start, units, new), in_units(rest, units, new)
     elif back is not None:
         model = in_units(back, units, new)
     else:
-        before, sums = converted(new, *watchful(start, units), pending.sums)
+        (watched, seen), sums = watchful(start, units), pending.sums
         share = pace * (LENGTH if walks else sums.weight / (features.weight - since))
-        curvature = step_curvature(options.loss, new, sums)
+        curvature = step_curvature(options.loss, seen, sums)
         weight = curvature * features.weight
-        model = _step(before, sums, share / curvature, new, options, state.white, weight, walks)
+        model = _step(watched, sums, share / curvature, seen, options, state.white, weight, walks)
         if walks and options.loss != "squared":
             model = resized(model, pending.flat, pace * LENGTH)
+        before, model = in_units(watched, seen, new), in_units(model, seen, new)
     walker: Model | None = None
     if walks:
         share = mean_share(pending.sums.weight, features.weight - since)
@@ -316,18 +293,17 @@ def _step(
     walks: bool,
 ) -> Model:
     """Take a share of a Newton step; with the penalty, rows so far have this weight."""
-    tied_to_m = not (options.fit_linear and options.fit_intercept)
     if any(options.alpha):
         white = with_ridge(white, options.alpha[0] / weight)
-    elif isinstance(white, Identity) and not tied_to_m:  # moment estimates ignore ties
-        return _moment_step(model, sums, share, units, options)
+    elif isinstance(white, Identity) and options.fit_intercept:  # moment estimates ignore ties
+        return _moment_step(model, sums, share, units)
     return averaged_step(model, sums, share, units, options, white, weight, walks)
 
 
-def _moment_step(model: Model, sums: Sums, share: float, units: Units, options: Options) -> Model:
+def _moment_step(model: Model, sums: Sums, share: float, units: Units) -> Model:
     """Take a share of the tangent step, with each feature's own κ and φ."""
     Y, dw = tangent_step(sums, model.U, units)
     G = model.U @ (model.U.T @ Y) / 2 - Y
-    U, s = truncated(model.U, model.s, share * G, model.s.shape[0], options.psd)
+    U, s = truncated(model.U, model.s, share * G, model.s.shape[0], False)
     c = model.c - share * float(sums.p0[0]) / sums.weight
     return replace(model, U=U, s=s, w=model.w - share * dw, c=c)

@@ -98,7 +98,7 @@ def constant_state_of(
     """Return the constant model of rows with these moments."""
     # In a handful of rows every feature may take only two values, so nothing raises an error yet.
     units = replace(make_units, squares="auto")(features, target)
-    model = tied(constant_model(units, options.rank), units, *_parts(options))
+    model = tied(constant_model(units, options.rank), units, True, options.fit_intercept)
     loss = units.target.power * units.target.scale**2
     history = (Record(0, 1, loss),)
     return FitState(model, units, features, target, history, Status.searching, Identity())
@@ -137,7 +137,7 @@ def power_step(
     features, target = state.features + pending.features, state.target + pending.target
     new = make_units(features, target)
     B, moved_to = _estimate(state, sums, Q, options)
-    s, vectors = lead(Q.T @ B, options.rank, options.psd)
+    s, vectors = lead(Q.T @ B, options.rank, False)
     ratio = xp.where(new.scale > 0, units.scale / xp.where(new.scale > 0, new.scale, 1.0), 0.0)
     B = ratio[:, None] * B  # in the new units
     B = orthonormal(B)  # under the same name, since it is one of the largest arrays of a stream
@@ -178,7 +178,7 @@ def _estimate(state: FitState, sums: Sums, Q: Array, options: Options) -> tuple[
     def moved_to(U: Array, s: Array, share: float) -> Model:
         c = model.c - share * float(sums.p0[0]) / sums.weight
         moved = Model(U, s, model.w - share * varied * W, c, model.free)
-        return tied(moved, units, *_parts(options))
+        return tied(moved, units, True, options.fit_intercept)
 
     return varied[:, None] * (model.U @ (model.s[:, None] * (model.U.T @ Q)) - MQ), moved_to
 
@@ -230,10 +230,6 @@ def judged(state: FitState, pending: Pending | None, goal: int) -> FitState:
     if pending is not None and 2 * pending.rows >= goal and pending.rise <= 0:
         return state
     return replace(state, model=state.before, before=None)
-
-
-def _parts(options: Options) -> tuple[bool, bool]:
-    return options.fit_linear, options.fit_intercept
 
 
 def as_numbers(options: Options, make_units: UnitsMaker) -> tuple[Options, UnitsMaker]:
@@ -323,12 +319,12 @@ class Beginning:
                 if self.options.loss != "squared":
                     self._walk()
         else:
-            if start.batches == 0 or contracts(self.state, self.pending):  # a step of full length
+            full = start.batches == 0 or contracts(self.state, self.pending)
+            if full:
                 self.since = self.state.features.weight
                 self.start = replace(start, batches=start.batches + 1)
-                self.state = self._step(self.pending)
-            else:  # from here on models are averaged, beginning with the last full step
-                self.state = self._step(self.pending)
+            self.state = self._step(self.pending)
+            if not full:  # from here on models are averaged, beginning with the last full step
                 self._walk()
         self.pending = None
 
@@ -388,7 +384,7 @@ class Beginning:
         U = xp.concat([walker.U[:, :-1], q], axis=1)
         s = xp.concat([walker.s[:-1], xp.sign(s) * weakest])
         moved = orthonormalised(replace(walker, U=U, s=s))
-        moved = tied(moved, learned.units, *_parts(self.options))
+        moved = tied(moved, learned.units, True, self.options.fit_intercept)
         return replace(learned, walker=moved, before=walker, status=Status.searching)
 
     def _walk_on(self) -> None:
