@@ -13,6 +13,7 @@ from quadlin.core.messages import warn
 from quadlin.estimators.checks import is_auto
 from quadlin.estimators.learning import no_model_yet, raise_or_warn
 from quadlin.estimators.signals.vectors import (
+    NOTABLE,
     MeasurementEstimator,
     adopt_columns,
     checked_measurements,
@@ -34,7 +35,6 @@ from quadlin.solve.signals.second_look import background_of
 from quadlin.solve.signals.symmetric import constant_columns, sense_symmetric
 
 FEW = 2  # measurements per unknown: from fewer, a wrong matrix may fit as well as the right one
-NOTABLE = 0.01  # of the variance of y: more than that may be a matrix of higher rank
 WEAK = (Status.too_few_rows, Status.out_of_passes)
 
 
@@ -321,8 +321,8 @@ class MatrixTask(NamedTuple):
             )
         else:
             if other is None:
-                causes = "a rank that is too low, an offset (fit_intercept=True) or a linear part "
-                causes += "of y (SecondOrderRegressor)"
+                offset = "" if constant else "an offset (fit_intercept=True) "
+                causes = f"a rank that is too low, {offset}or a linear part of y"
                 warn_of_rest(rest, f"matrix of rank {k}", causes, self.effort.robust)
             return True
         return False

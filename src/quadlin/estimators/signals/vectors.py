@@ -28,7 +28,7 @@ from quadlin.solve.signals.search import Effort
 
 LARGEST = 1e140  # number whose square, and sums of it, are numbers too
 OFTEN, POOR = 0.25, 0.2  # of the rows left out, of the variance left: more deserves a word
-NOTABLE = 0.01  # of the variance of y: less is written with a decimal
+NOTABLE = 0.01  # of the variance of y: more may be a matrix of higher rank, less has a decimal
 
 
 class MeasurementEstimator(RegressorMixin, BaseEstimator):

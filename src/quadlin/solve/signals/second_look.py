@@ -18,7 +18,6 @@ from quadlin.solve.signals.results import Rest, Sensed
 from quadlin.solve.signals.search import Effort
 
 BENT = 5.0  # standard errors of the line's intercept: noise of mean 0 never reaches it
-LITTLE = 1e-6  # of the variance of y: less needs no explanation
 MUCH = 0.5  # of the unexplained part, or of the variance of y: the most that another y may leave
 ROUNDS, STARTS = 4, 3  # of a fit without the background; starts of a fit
 CLAIMED = 16.0  # gain of Schwarz's criterion: by noise alone in one of 20,000 fits
@@ -49,7 +48,7 @@ def other_intensities(
     rest = rest_of_signal(y, weight, real, effort, result)
     assert fitted is not None
     size, error = line(fitted, y, rest.kept)
-    if not rest.noise > LITTLE or not size > BENT * error:
+    if rest.exact or not size > BENT * error:
         return None
 
     def without(y: np.ndarray) -> np.ndarray:
