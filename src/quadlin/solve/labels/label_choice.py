@@ -125,7 +125,8 @@ class LabelSearch(RankSearch):
         model, factor = table.models(at)[0], table.factor(at, table.ridge(alpha))
         self.squares[k, alpha] = squares = table.left_out(at, factor)
         linear, excess = self.linear(model)
-        value = linear.at(np.log(linear.of_groups(alpha)))
+        start = np.log(linear.of_groups(alpha)) - log(max(linear.weight, 1.0))
+        value = maximised(linear, [start.tolist()])  # ranks are compared at their best
         noise = 1.0 if squares.sum() > CERTAIN else 0.0
         value = value._replace(log_evidence=value.log_evidence + excess, noise=noise)
         return replace(self.noted(k, value, model, linear), alpha=alpha)
