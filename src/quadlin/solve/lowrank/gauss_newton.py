@@ -6,7 +6,8 @@ r"""Gauss–Newton steps on the tangent space of rank-k matrices, matrix-free.
 over w = B v and M̄ = (BU) diag(s) (BU)ᵀ, where B is a whitener. A step solves the normal equations
 on the tangent space D = U Gᵀ + G Uᵀ by conjugate gradients, preconditioned by the inverse Gram
 matrix of whitened Gaussian features, with one pass over the rows per iteration; then M becomes the
-rank-k part of M + D. `precision` gives the precision of that solution, and `Ends` the end of a fit.
+rank-k part of M + D. `precision` gives the precision of that solution, and `least_gain` the end
+of a fit.
 """
 
 from dataclasses import dataclass, replace
@@ -31,8 +32,6 @@ TIGHT_TOL = 1e-3  # and at most to this one
 # its equations at most to TIGHTEST_TOL, which depends on the bytes of a number, and aims at AIM
 # times the smallest loss.
 PROMISING, TIGHTEST_TOL, AIM = 0.5, {4: 1e-3, 8: 1e-5}, 0.5
-CLOSING_STEPS = 3  # Newton steps at the end, each of which squares the error of a fit
-WITHIN = 0.01  # of the gain that ends a fit: what remains after them
 ERROR, PER_TOL = 0.01, 1e4  # of the statistical error: not worth a step; and per unit of `tol`
 SEPARATED = 5e-3  # of the deviance of a constant: below, it would fall to zero without a penalty
 
@@ -172,29 +171,16 @@ def precise(problem: Problem, white: Whitener) -> GaussNewton:
     return GaussNewton(wide, in_float64(white))
 
 
-@dataclass(frozen=True)
-class Ends:
-    """When a fit ends: at a small gain per step, relative to the objective, or at an objective.
+def least_gain(task: GaussNewton) -> float:
+    """Return the gain of a step, relative to the objective, with which the fit ends.
 
-    If the objective is precise to `gain`, the predictions are precise to about √gain. If they are
-    linear in the parameters, a few Newton steps at the end make them precise to `gain`, too.
+    If the objective is precise to a gain, the predictions are precise to about its root. If they
+    are linear in the parameters, they become precise to the gain.
     """
-
-    gain: float
-    least: float  # the gain at which no closing step follows
-    rounding: float  # the objective of rounding alone, which no step improves
-    steps: int  # closing steps that remain
-
-    @classmethod
-    def of(cls, task: GaussNewton, rounding: float) -> "Ends":
-        """Return when the fit of a task ends."""
-        options, scale = task.options, task.units.scale
-        gain = max(options.tol, task.problem.worthless)
-        linear = options.rank == 0 or (options.rank == scale.shape[0] and not options.psd)
-        if not linear:
-            return cls(gain, gain, rounding, 0)
-        least = max((WITHIN * gain) ** 2, task.units.eps)
-        return cls(gain, min(gain, least), rounding, CLOSING_STEPS)
+    options, (d,) = task.options, task.units.scale.shape
+    gain = max(options.tol, task.problem.worthless)
+    linear = options.rank == 0 or (options.rank == d and not options.psd)
+    return min(gain, max(gain**2, task.units.eps)) if linear else gain
 
 
 def final_error(options: Options, error: float) -> float:
@@ -206,18 +192,19 @@ def final_error(options: Options, error: float) -> float:
 
 
 def precision(
-    task: GaussNewton, objective: float, promised: float, tol: float, ends: Ends
+    task: GaussNewton, objective: float, promised: float, tol: float, gain: float
 ) -> tuple[float, float]:
     """Return how precisely a step solves its equations, and the gain at which it may stop earlier.
 
     The last steps suggest `tol`, and this one promises a gain of about `promised`.
     """
+    rounding = smallest_loss(task.units)
     if promised > PROMISING * objective and task.options.loss == "squared":
         # Without noise the error of a step is its size squared, and only rounding ends the fit.
         size = sqrt(objective / max(task.units.target.power, 1e-300))
         scale = task.units.scale
         tightest = TIGHTEST_TOL[int(namespace(scale).finfo(scale.dtype).bits) // 8]
-        return min(LOOSE_TOL, max(size, tightest)), objective - AIM * ends.rounding
+        return min(LOOSE_TOL, max(size, tightest)), objective - AIM * rounding
     # The gain that remains after this step need not be smaller than the one that ends the fit.
-    enough = 0.5 * sqrt(max(ends.least * objective, ends.rounding) / promised)
+    enough = 0.5 * sqrt(max(gain * objective, rounding) / promised)
     return min(LOOSE_TOL, max(tol, enough, TIGHT_TOL)), inf

@@ -18,10 +18,10 @@ from quadlin.solve.lowrank import moment_sequence as mes
 from quadlin.solve.lowrank.driver import Iterate, Method, follow
 from quadlin.solve.lowrank.gauss_newton import (
     LOOSE_TOL,
-    Ends,
     GaussNewton,
     Point,
     final_error,
+    least_gain,
     precise,
     precision,
     smallest_loss,
@@ -39,8 +39,6 @@ PER_DIGIT = 5  # conjugate-gradient iterations per digit of precision of a step
 GAP = 0.5  # of the smallest component to keep: all smaller ones are removed at once
 PASSES_PER_STEP = 12  # the budget of passes, for each of `max_iter` steps
 FIRST_CAP, LAST_CAP, CAP_GROWTH = 3, 60, 1.5  # conjugate-gradient iterations in a step
-HARDLY, HALF = 16.0, 0.5  # below this many times the smallest loss, a step must halve the loss
-NEARLY = 10.0  # times the smallest loss: how much rows outside a sample may add to it
 NEAR_TOL, NEAR_CAP = 0.05, 12  # for the first step near the optimum, often the last
 WINDOW, SLOW = 8, 0.3  # a gradient that falls by less over this many steps is stuck
 ESCAPES = 2
@@ -105,8 +103,7 @@ def refined(
     step solves its equations precisely.
     """
     rows = task.problem.rows
-    rounding = smallest_loss(task.units) * (NEARLY if near else 1.0)
-    ends = Ends.of(task, rounding)
+    rounding, gain = smallest_loss(task.units), least_gain(task)
     if not isfinite(p.objective):  # no step returns from there
         return p, Status.diverged, False
     worth_a_search = final_error(task.options, task.problem.error)
@@ -120,33 +117,26 @@ def refined(
         g = task.gradient(p)
         towards = task.coordinates.preconditioned(p.U, g, p.sums.weight)
         promised = g.dot(towards) / task.unit
-        closing = promised <= ends.gain * p.objective
-        if closing and (ends.steps == 0 or promised / p.objective <= ends.least):
+        if promised <= gain * p.objective:
             return p, Status.converged, False
-        if p.objective <= HARDLY * rounding and promised <= HALF * p.objective:
-            return p, Status.converged, False  # only rounding remains
         seen.append(promised)
         if len(seen) > WINDOW and promised > SLOW * seen[-1 - WINDOW]:
             return p, Status.converged, promised > worth_a_search * p.objective
         if len(seen) > 1:
             tol = 0.9 * promised / seen[-2]
-        tol, goal = precision(task, p.objective, promised, tol, ends)
+        tol, goal = precision(task, p.objective, promised, tol, gain)
         cap = max(cap, min(LAST_CAP, int(PER_DIGIT * log10(1 / tol))))
         reached, met = task.descended(p, g, tol, cap, damping, goal)
         cap = min(LAST_CAP, cap + 1 if met else int(CAP_GROWTH * cap) + 1)
         if not met:  # the preconditioner is weak here, but the optimum may be right
             seen.clear()
         if reached is None:
-            if closing or damping >= 1.0 or p.objective <= HARDLY * rounding:
+            if damping >= 1.0:
                 return p, Status.converged, False  # as far as rounding allows
             damping = max(10 * damping, 1e-2)
             continue
-        exhausted = HALF * p.objective < reached.objective <= HARDLY * rounding
-        ends = replace(ends, steps=ends.steps - 1) if closing else ends
         p, damping = reached, damping / 10 if damping > 1e-4 else 0.0
         yield iterate(p)
-        if exhausted:
-            return p, Status.converged, False  # only rounding remains
     return p, Status.out_of_passes, False
 
 
@@ -208,7 +198,7 @@ def polish(
     yield iterate(p)
     p, status, stuck = yield from refined(task, p, budget, near)
     other = None
-    if from_scratch and p.objective > HARDLY * smallest_loss(units):
+    if from_scratch and p.objective > smallest_loss(units):
         other = reweighted_start(problem)
     if other is not None:
         q, its_status, its_stuck = yield from refined(task, task.point_of(other), budget)

@@ -18,16 +18,15 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.design import Alpha, Basis, Design, rotated
+from quadlin.solve.lowrank.gauss_newton import BACKTRACKS
 from quadlin.solve.lowrank.linear_model import GRAM_WORK, Gram
 from quadlin.solve.lowrank.types import Options
 
 FEW = 25  # most features for which the Gram matrix of products costs less than the passes it saves
-SHARES = (1.0, 0.3, 0.1, 0.03)  # of a step
 SHRINKAGE = 0.02  # of the weight: ridge of the M of full rank whose eigenvectors are starts
 TRIAL_STEPS, TRIAL_TOL = 6, 1e-4  # of descents that are compared
-STEPS, LAST_TOL = 60, 1e-9  # of a descent to the optimum: the gain of a last step
+STEPS, LAST_TOL = 60, 1e-9  # of a descent to the optimum, most; the gain of a last step
 LEAST_RIDGE = 1e-9  # of the weight: of directions in which the rows do not vary
-SWAPS = 8  # of one component each
 ROUNDING = 1e-12  # of the mean of a diagonal, added so that singular matrices can be solved
 
 
@@ -143,7 +142,7 @@ class ProductGram:
         for _ in range(steps):
             M, before = p.M, p.objective
             step = self.lifted(p.U, alpha) - M
-            tries = (self.point(M + share * step, rank, alpha) for share in SHARES)
+            tries = (self.point(M + share * step, rank, alpha) for share in BACKTRACKS)
             p = next((q for q in tries if q.objective < before), p)
             if before - p.objective <= tol * before:
                 break
@@ -163,23 +162,21 @@ class ProductGram:
             last = np.arange(self.d - rank + negative, self.d)
             chosen = np.concatenate([np.arange(negative), last])
             starts.append(Symmetric(V[:, chosen], values[chosen]))
-        best = self._best_of(starts, alpha, tol, finalists=2)
-        for _ in range(SWAPS):
+        best = self._best_of(starts, alpha, tol)
+        for _ in range(STEPS):
             rests = (np.arange(rank) != a for a in range(rank))
             others = [Symmetric(best.U[:, kept], best.s[kept]) for kept in rests]
             swapped = [self.extended(rest, rank, alpha) for rest in others]
-            other = self._best_of(swapped, alpha, tol, finalists=1)
+            other = self._best_of(swapped, alpha, tol)
             if other.objective >= (1 - tol) * best.objective:
                 break
             best = other
         return best
 
-    def _best_of(
-        self, starts: Sequence[Symmetric], alpha: Alpha, tol: float, finalists: int
-    ) -> Symmetric:
+    def _best_of(self, starts: Sequence[Symmetric], alpha: Alpha, tol: float) -> Symmetric:
         trials = [self.descended(p, alpha, TRIAL_STEPS, TRIAL_TOL) for p in starts]
         trials.sort(key=attrgetter("objective"))
-        ends = [self.descended(p, alpha, STEPS, tol) for p in trials[:finalists]]
+        ends = [self.descended(p, alpha, STEPS, tol) for p in trials[:2]]
         return min(ends, key=attrgetter("objective"))
 
     def extended(self, p: Symmetric, rank: int, alpha: Alpha) -> Symmetric:
