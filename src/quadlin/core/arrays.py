@@ -10,13 +10,10 @@ import array_api_compat.numpy as numpy_namespace
 import numpy as np
 from array_api_compat import array_namespace, is_cupy_array, to_device
 from scipy.linalg import cho_factor, cho_solve
-from scipy.linalg.lapack import dpotrf, dtrtri
 from scipy.sparse import csr_array, issparse
 
 Array = Any  # an array of whichever namespace the caller brought
 Namespace = Any
-TALL = 4  # rows per column of a matrix whose Gram matrix is small in comparison
-DEPENDENT = 1e-3  # of a unit column, outside the span of the columns before it
 
 # On some processors linear algebra libraries set floating-point flags although all inputs and
 # results are finite, and numpy would warn each time. Values that must be finite are checked.
@@ -107,27 +104,8 @@ def orthonormal(A: Array) -> Array:
 
 
 def qr(A: Array) -> tuple[Array, Array]:
-    """Return A = QR (d, q) (q, q) with orthonormal Q.
-
-    Tall matrices of float32 are factored by Cholesky in float64, which takes half the time, unless
-    their columns are nearly dependent: its error is the squared condition number times 1e-16.
-    """
-    tall = is_numpy(A) and A.dtype == np.float32 and A.shape[0] >= TALL * A.shape[1] > 0
-    return (_cholesky_qr(A) if tall else None) or namespace(A).linalg.qr(A)
-
-
-def _cholesky_qr(A: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    wide = A.astype(np.float64)
-    gram = wide.T @ wide
-    size = np.sqrt(np.diagonal(gram))
-    if not np.all(size > 0):
-        return None
-    R, failed = dpotrf(gram / size / size[:, None], lower=False, clean=True)
-    if failed or not np.min(np.diagonal(R)) > DEPENDENT:
-        return None
-    R *= size
-    inverse, _ = dtrtri(R, lower=False)
-    return (wide @ inverse).astype(A.dtype), R.astype(A.dtype)
+    """Return A = QR (d, q) (q, q) with orthonormal Q."""
+    return namespace(A).linalg.qr(A)  # type: ignore[no-any-return]
 
 
 def diagonal(v: Array) -> Array:

@@ -228,20 +228,6 @@ def column_moments(X: Array, weight: Array | None) -> ColumnMoments | None:
     return ColumnMoments(table.total, *sums)
 
 
-def joined_moments(one: ColumnMoments, other: ColumnMoments) -> ColumnMoments:
-    """Return the moments of two sets of rows together: what the kernel does for strips of rows."""
-    loaded = library()
-    assert loaded is not None
-    sums = [np.array(a, np.float64) for a in one[1:]]
-    others = [np.ascontiguousarray(a, np.float64) for a in other[1:]]
-    table = MomentsStructure(d=len(sums[0]), total=one.weight)
-    beside = MomentsStructure(d=len(sums[0]), total=other.weight)
-    point(table, dict(zip(COLUMNS, sums, strict=True)))
-    point(beside, dict(zip(COLUMNS, others, strict=True)))
-    loaded.run_joining(ctypes.byref(table), ctypes.byref(beside), instruction_level())
-    return ColumnMoments(table.total, *sums)
-
-
 def _run(X: Array, table: MomentsStructure) -> None:
     loaded, at = library(), ctypes.byref(table)
     assert loaded is not None

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from quadlin.core.arrays import Array, canonical, is_numpy, namespace, to_numpy, unflagged
+from quadlin.core.arrays import Array, canonical, namespace, to_numpy, unflagged
 from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk, even_cuts, in_main_memory
 from quadlin.core.engine import Additive, in_wide_blocks
-from quadlin.core.library import ColumnMoments, column_moments, gpu_kernels, joined_moments, takes
+from quadlin.core.library import column_moments, gpu_kernels
 from quadlin.core.rows import Rows
 
 TAU_FREE = 0.05  # below this τ, the diagonal of M can hardly be told from w
-WIDE = 10_000  # columns from which on the kernel joins moments: numpy makes 30 arrays as long
 EXACTLY, ROUNDING = 1e-9, 1e-14  # of a variance of two values, and of the values themselves
 TWO_VALUED = 1e-6  # τ/φ of a two-valued feature is zero up to rounding
 
@@ -64,15 +63,6 @@ class Moments:
     def __add__(self, other: "Moments") -> "Moments":
         if self.weight == 0 or other.weight == 0:
             return self if other.weight == 0 else other
-        if is_numpy(self.mean) and len(self.mean) >= WIDE and takes(self.mean.dtype):
-            return Moments(*joined_moments(*(ColumnMoments(*m._values) for m in (self, other))))
-        return self._merged(other)
-
-    @property
-    def _values(self) -> tuple[Any, ...]:
-        return self.weight, self.mean, self.var, self.kappa, self.phi, self.low, self.high
-
-    def _merged(self, other: "Moments") -> "Moments":
         xp = namespace(self.mean)
         total = self.weight + other.weight
         p, q = self.weight / total, other.weight / total

@@ -13,7 +13,6 @@ from scipy.sparse import issparse
 from quadlin.core.arrays import is_numpy, namespace, to_numpy
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive
-from quadlin.core.entries import ones_of_columns
 from quadlin.data.names import position_of
 
 Reduce = Callable[..., Any]  # (fn, *params) → the sum of fn(chunk, *params) over all chunks
@@ -63,13 +62,34 @@ def field_counts(chunk: Chunk, columns: np.ndarray | None = None) -> FieldCounts
     if columns is None:
         columns = _candidates(chunk)
     B = rows_that_count(chunk, columns)
-    counted = ones_of_columns(B)
+    counted = _ones_of_columns(B)
     if len(columns) == d:
         return FieldCounts(int(B.shape[0]), *counted)
     eligible, ones, after = np.zeros(d, dtype=bool), np.zeros(d, dtype=np.int64), np.full(d, d)
-    eligible[columns], ones[columns] = counted.eligible, counted.ones
-    after[columns] = np.append(columns, d)[counted.after]
+    eligible[columns], ones[columns] = counted[:2]
+    after[columns] = np.append(columns, d)[counted[2]]
     return FieldCounts(int(B.shape[0]), eligible, ones, after)
+
+
+def _ones_of_columns(B: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return `eligible`, `ones` and `after` of rows, dense or CSR, as `FieldCounts` has them."""
+    d = int(B.shape[1])
+    if issparse(B):
+        B = B if B.has_sorted_indices else B.sorted_indices()
+        if not B.data.all():
+            B = B.copy()
+            B.eliminate_zeros()
+        at, value, ends = B.indices.astype(np.intp), B.data, B.indptr[B.indptr > 0] - 1
+    else:  # five times as fast as B.nonzero()
+        row, at = np.divmod(np.flatnonzero(B != 0), d or 1)
+        value, ends = B[row, at], np.flatnonzero(np.diff(row, append=-1))
+    eligible, after = np.ones(d, dtype=bool), np.full(d, d)
+    eligible[at[value != 1]] = False
+    following = np.append(at, d)[1:]
+    following[ends] = d  # of the last entry of a row
+    eligible[at[at == following]] = False  # an entry stored twice is a two
+    np.minimum.at(after, at, following)
+    return eligible, np.bincount(at, minlength=d), after
 
 
 def _candidates(chunk: Chunk) -> np.ndarray:
