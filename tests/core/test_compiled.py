@@ -14,9 +14,9 @@ from problems import random_model, squares_matmul, squares_rmatmul
 from quadlin.core import library
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
+from quadlin.core.kernels import Response
 from quadlin.core.model import Steps
 from quadlin.core.moments import Moments
-from quadlin.core.response import Response
 from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import Target, units_of
 

@@ -6,11 +6,16 @@ import numpy as np
 from scipy.sparse import issparse
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.compiled import DenseKernel
-from quadlin.core.compiled_sparse import SparseKernel
-from quadlin.core.kernels import DenseReference, Kernel, Residuals, SparseReference
+from quadlin.core.compiled import DenseKernel, SparseKernel
+from quadlin.core.kernels import (
+    DenseReference,
+    Kernel,
+    Passed,
+    Residuals,
+    Response,
+    SparseReference,
+)
 from quadlin.core.library import gpu_kernels
-from quadlin.core.response import Passed, Response
 from quadlin.core.units import Units
 
 

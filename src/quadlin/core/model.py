@@ -13,7 +13,7 @@ from quadlin.core.arrays import (
     unflagged,
 )
 from quadlin.core.block import Block
-from quadlin.core.response import Assembly
+from quadlin.core.kernels import Assembly
 from quadlin.core.units import Units
 
 T = TypeVar("T", bound=Any)  # a dataclass of arrays
