@@ -90,10 +90,6 @@ class Rows:
         """Return Σ fn(chunk, *params): one pass."""
         return self._reduced(fn, params, self.values)
 
-    def reduce_numbered(self, fn: Callable[..., T], n_rows: int, *params: Any) -> T:
-        """Return Σ fn((chunk, numbers of its rows), *params): one pass."""
-        return self.reduce_beside(fn, range(n_rows), *params)
-
     def reduce_beside(self, fn: Callable[..., T], numbers: Any, *params: Any) -> T:
         """Return Σ fn((chunk, those of its rows of some numbers (n,)), *params): one pass."""
         return self._reduced(fn, params, self._beside(numbers))
@@ -101,10 +97,6 @@ class Rows:
     def collect(self, fn: Callable[..., T], *params: Any) -> list[T]:
         """Return fn(chunk, *params) of each chunk, in the order of the rows: one pass."""
         return self._collected(fn, params, self.values)
-
-    def collect_numbered(self, fn: Callable[..., T], n_rows: int, *params: Any) -> list[T]:
-        """Return fn((chunk, numbers of its rows), *params) of each chunk, in order: one pass."""
-        return self.collect_beside(fn, range(n_rows), *params)
 
     def collect_beside(self, fn: Callable[..., T], numbers: Any, *params: Any) -> list[T]:
         """Return fn((chunk, those of its rows of some numbers (n,)), *params) of each: one pass."""
