@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.paper.methods import METHODS, name_of
+from quadlin.paper.methods import LARGEST, METHODS, name_of
 from quadlin.paper.study import power
 
-TINY = 1e-60  # what a logarithmic axis shows a zero as, and 1 over it infinity
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
 MARKERS, LINES = "os^Dv<>P", ("-", "--", ":", "-.")
 
@@ -76,7 +75,7 @@ class Curves:
         keys = np.unique(x) if x.dtype.kind in "iuf" else np.array(list(dict.fromkeys(x.tolist())))
         parts = [y[x == key] for key in keys]
         if "y" in self.log:
-            parts = [np.clip(part, TINY, 1 / TINY) for part in parts]
+            parts = [np.clip(part, 1 / LARGEST, LARGEST) for part in parts]
             mean = [np.exp(np.log(part).mean()) for part in parts]
         else:
             mean = [part.mean() for part in parts]

@@ -289,7 +289,6 @@ def random_truth(
 
 
 TEST_ROWS = 2000
-PIECES = 20  # that a stream is cut into
 
 
 @dataclass(frozen=True)
@@ -366,10 +365,9 @@ def fitted(X: np.ndarray, y: np.ndarray, rank: int, **options: Any) -> SecondOrd
 
 
 def streamed(X: np.ndarray, y: np.ndarray, rank: int) -> SecondOrderRegressor:
-    """Fit in one pass of partial_fit, in twenty pieces, without warnings."""
+    """Fit in one pass of partial_fit, without warnings."""
     model = SecondOrderRegressor(rank=rank, alpha=0.0, extrapolation="free", random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for part in np.array_split(np.arange(len(y)), PIECES):
-            model.partial_fit(X[part], y[part])
+        model.partial_fit(X, y)
     return model

@@ -95,7 +95,6 @@ QUANTITIES = {
     "diagonal": "diag M",
     "linear": "w",
 }
-KNOWN = 1e-4  # the largest relative error of a quantity that is known
 
 
 def run_identifiability(task: Task, device: str) -> list[Row]:
@@ -142,7 +141,7 @@ def draw_identifiability(frame: Frame) -> dict[str, Any]:
         for case, part in shown.groupby("case", sort=False)
     }
     title = "What is recovered, M with its diagonal and no noise"
-    level = (KNOWN, "known exactly, below")
+    level = (EXACT, "known exactly, below")
     return {
         "identifiability": Curves(points, y="relative error", title=title, log="y", level=level)
     }
@@ -157,10 +156,10 @@ def judge_identifiability(frame: Frame) -> Verdict:
         for of in ("min", "max")
     )
     checks = {
-        "a diagonal of its own is lost": least["any"]["diagonal"] > KNOWN,
+        "a diagonal of its own is lost": least["any"]["diagonal"] > EXACT,
         "twins predict alike": most["any"]["twin"] < 1e-10,
-        "that of a low-rank M is lost": least["low"]["diagonal"] > KNOWN,
-        "the function cannot be learnt": most["any"]["prediction"] > KNOWN,
+        "that of a low-rank M is lost": least["low"]["diagonal"] > EXACT,
+        "the function cannot be learnt": most["any"]["prediction"] > EXACT,
     }
 
     def errors(group: str) -> str:

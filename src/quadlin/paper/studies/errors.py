@@ -100,7 +100,6 @@ def judge_nearly_low_rank(frame: Frame) -> Verdict:
     return Verdict.of([worst[method] <= NEAR for method in FITS], measured)
 
 
-FLOAT = 8  # bytes
 CALL = 256  # rows given to the stream at a time
 DRAWN = 4  # rows for each of the (k + 1)d parameters; they come again
 # Rows per parameter for each of `batches`: two of them reach from the first row beyond the first
@@ -117,7 +116,7 @@ def run_memory(task: Task, device: str) -> list[Row]:
     y = X[:, 0] * X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(n)
     _peak(X[:50, :5], y[:50], 1, task["batches"])  # for what is loaded on first use
     peak = _peak(X, y, k, task["batches"])
-    return [{"bytes_strict": peak, "factor": FLOAT * k * d, "square": FLOAT * d * d}]
+    return [{"bytes_strict": peak, "factor": X.itemsize * k * d, "square": X.itemsize * d * d}]
 
 
 def _peak(X: np.ndarray, y: np.ndarray, k: int, batches: int) -> int:

@@ -13,6 +13,7 @@ from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.methods import (
     BUILT_IN,
     METHODS,
+    ROUNDING,
     Race,
     Setting,
     load_solver,
@@ -34,7 +35,6 @@ SIZES = claims()["panels"]["sizes"]
 BOTH = 30  # rows in which two rare features are both 1: with the paper's rows, 1 in 100 is 1
 NEAR = 1e-3  # a test NMSE that is worth counting passes to
 DESCENTS = ("gd_printed", "gd_standardised")
-FLOOR = 1e-16  # rounding goes no lower
 MUCH = 2.0  # times: a smaller ratio of passes or of errors counts as none
 VIEWS = {"passes": "passes over the rows", "iteration": "iteration"}
 LIMITS = (1e-14, 10.0)
@@ -278,7 +278,7 @@ def ends(frame: Frame) -> Frame:
     """Return the last line of each solver in each trial."""
     keys = ["distribution", "noise", "seed", "solver"]
     lines = frame.sort_values("iteration", kind="stable").groupby(keys, sort=False, as_index=False)
-    return lines.last().assign(nmse=lambda last: np.maximum(last["nmse"], FLOOR))
+    return lines.last().assign(nmse=lambda last: np.maximum(last["nmse"], ROUNDING))
 
 
 def final_errors(frame: Frame) -> dict[str, float]:
