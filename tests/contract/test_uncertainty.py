@@ -258,7 +258,7 @@ def test_intervals_of_hubers_loss_cover_in_spite_of_gross_errors():
 
 
 def test_standard_errors_must_be_asked_for():
-    model = SecondOrderRegressor(0).fit(X, Y)
+    model = SecondOrderRegressor(0, pairs=None).fit(X, Y)
     for ask in (
         lambda: model.coef_std_,
         lambda: model.interaction_std(0, 1),
