@@ -216,7 +216,6 @@ static inline __attribute__((always_inline)) void fetch(ahead *next)
 #include "_passes_kinds.h"
 #endif
 
-#include "_passes_entries.h"
 
 /* Which source this was made of. */
 const char *source_digest(void) { return SOURCE_DIGEST; }
@@ -307,7 +306,6 @@ void run_sparse_moments(moments *t, const sparse *x, int bytes, int level)
     }
 }
 
-void run_joining(moments *t, const moments *other, int level) { WIDEST(join, double, t, other) }
 
 void run_column_sweep(const column_sweep *t, int level) { WIDEST(sweep_columns, double, t) }
 

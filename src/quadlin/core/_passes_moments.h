@@ -135,27 +135,6 @@ static TARGET void NAME(moments)(moments *t)
     }
 }
 
-#if SIZE == 8
-/* Add the moments of other rows. */
-static TARGET void NAME(join)(moments *t, const moments *other)
-{
-    for (int64_t first = 0; first < t->d; first += TILE) {
-        const int64_t width = t->d - first < TILE ? t->d - first : TILE;
-        strip s;
-        powers p;
-        for (int64_t j = 0; j < width; j++) {
-            const double var = other->var[first + j];
-            s.mean[j] = other->mean[first + j], s.range[j] = __builtin_sqrt(var);
-            s.low[j] = other->low[first + j], s.high[j] = other->high[first + j];
-            p.first[j] = 0, p.second[j] = var != 0, p.third[j] = other->kappa[first + j];
-            p.fourth[j] = other->phi[first + j];
-        }
-        NAME(add_strip)(t, first, width, other->total, &s, &p);
-    }
-    t->total += other->total;
-}
-#endif
-
 /* Tell whether entries are all one, as those of one-hot rows. */
 static TARGET int NAME(all_ones)(const REAL *data, int64_t first, int64_t last)
 {
