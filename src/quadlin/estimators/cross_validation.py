@@ -1,6 +1,7 @@
 """Ranks and penalties chosen by cross-validation, with scikit-learn's grid search."""
 
 from collections.abc import Sequence
+from math import sqrt
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from quadlin.solve.lowrank.design import Alpha
 SEARCH_PARAMS = "ranks", "alphas", "cv", "scoring"  # that the estimator itself lacks
 RANKS = 0, 1, 2, 3, 4, 6, 8
 MOST_FEATURES = 53  # with which all products together are tried as well
+SAME = 0.01  # of the standard error of the best score: fits themselves are no more precise
 EXACT = 1e-9  # of the variance of y: mean squared errors below are rounding
 
 
@@ -30,7 +32,8 @@ class SecondOrderRegressorCV(Regressing, SecondOrderModel):
     r"""Second order linear model with rank and penalties chosen by cross-validation.
 
     A grid search (:class:`sklearn.model_selection.GridSearchCV`) over the `rank` and `alpha` of
-    :class:`SecondOrderRegressor`, which is then fitted to all rows with the best of them.
+    :class:`SecondOrderRegressor`, which is then fitted to all rows with the best of them, and with
+    the lowest rank of those whose scores hardly differ.
 
     Parameters
     ----------
@@ -175,7 +178,10 @@ class SecondOrderRegressorCV(Regressing, SecondOrderModel):
 
         def best(results: dict[str, Any]) -> int:
             scores = np.minimum(results["mean_test_score"], floor)
-            return int(np.lexsort((results["param_rank"].astype(int), -scores))[0])
+            top = np.argmax(scores)
+            least = scores[top] - SAME * results["std_test_score"][top] / sqrt(len(folds))
+            ranks = np.where(scores >= least, results["param_rank"].astype(int), np.inf)
+            return int(np.lexsort((-scores, ranks))[0])
 
         with config_context(enable_metadata_routing=True):
             model.set_fit_request(sample_weight=True)

@@ -16,7 +16,7 @@ from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.solve.choose.choice import fit_choosing
-from quadlin.solve.choose.wide_rows import for_sweeps
+from quadlin.solve.choose.wide_rows import with_units_for
 from quadlin.solve.composite.composer import FEWEST_ROWS
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.label_choice import fit_logistic
@@ -212,7 +212,7 @@ class Stream(Beginning):
     def _first_fit(self, rows: Rows) -> tuple[FitState, Options]:
         plan = Plan(self.options, self.make_units, self.seed, self.automatic)
         surveyed = rows.reduce(survey)
-        plan = for_sweeps(rows, plan, surveyed)
+        plan = with_units_for(rows, plan, surveyed)
         self.make_units = plan.make_units
         if self.pairs is not None:
             return first_with_pairs(rows, plan, self.pairs, surveyed)

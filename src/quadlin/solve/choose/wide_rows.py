@@ -34,32 +34,39 @@ NARROW = 500  # columns up to which the evidence of all parameters takes a secon
 PATIENCE = 3  # sweeps without a gain that end a trial
 
 
-def can_sweep(rows: Rows, units: Units, options: Options) -> bool:
-    """Tell whether rows are sparse, wide and in memory, and the model has all parts but squares."""
+def are_wide_and_sparse(rows: Rows, columns: int) -> bool:
+    """Tell whether rows are sparse, in memory, and have many columns."""
     source = rows.engine.source
-    in_memory = isinstance(source, MemorySource) and issparse(source.X)
+    return isinstance(source, MemorySource) and issparse(source.X) and columns > NARROW
+
+
+def can_sweep(rows: Rows, units: Units, options: Options) -> bool:
+    """Tell whether rows are wide and sparse, and the model has all parts but squares."""
     usual = options.plain and options.solver == "auto" and options.rank < MOST_UNKNOWNS
-    wide = units.scale.shape[0] > NARROW
-    return in_memory and usual and wide and units.target.power > 0 and not np.any(units.free)
+    varies = units.target.power > 0 and not np.any(units.free)
+    return usual and varies and are_wide_and_sparse(rows, units.scale.shape[0])
 
 
 P = TypeVar("P", bound=Plan)
 
 
-def for_sweeps(rows: Rows, plan: P, surveyed: Survey) -> P:
-    """Return the plan with the units of wide sparse rows, if sweeps fit these.
+def with_units_for(rows: Rows, plan: P, surveyed: Survey) -> P:
+    """Return the plan with the units of wide sparse rows, if the rows are such.
 
-    Sweeps take columns as they are, so rare ones are shrunk more. There are no squares if
-    ``squares="auto"``: the rows say little about those of more columns than fit in a matrix.
+    Their columns, often counts of words, are taken as they are, so rare ones are shrunk more. There
+    are no squares if ``squares="auto"`` and sweeps can fit the rows, which say little about the
+    squares of more columns than fit in a matrix.
     """
     maker, options = plan.make_units, plan.options
-    few = surveyed.tally.counting < options.dof(len(maker.names), options.rank)
-    if maker.squares == "auto" and len(maker.names) >= EXACT_COLUMNS:
-        maker = replace(maker, wide=True)
-    units = replace(maker, loss="squared")(surveyed.features, surveyed.target)
-    if not (can_sweep(rows, units, options) and (few or plan.automatic.alpha)):
+    columns, alone = len(maker.names), plan.automatic.alpha
+    if not are_wide_and_sparse(rows, columns):
         return plan
-    return replace(plan, make_units=replace(maker, raw=plan.automatic.alpha))
+    few = surveyed.tally.counting < options.dof(columns, options.rank)
+    if maker.squares == "auto" and columns >= EXACT_COLUMNS and (few or alone):
+        wide = replace(maker, wide=True)
+        units = replace(wide, loss="squared")(surveyed.features, surveyed.target)
+        maker = wide if can_sweep(rows, units, options) else maker
+    return replace(plan, make_units=replace(maker, raw=alone))
 
 
 def fit_swept(

@@ -16,7 +16,7 @@ from quadlin.core.moments import Survey, Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.choose.rank_search import RankSearch
-from quadlin.solve.choose.wide_rows import for_sweeps, swept_law
+from quadlin.solve.choose.wide_rows import swept_law, with_units_for
 from quadlin.solve.composite.composer import (
     PairOutcome,
     PairRequest,
@@ -104,7 +104,7 @@ def fit(
     on_step: OnState = None,
 ) -> tuple[TableFit, TablePlan]:
     """Fit rows that can be read many times; also return the plan with its choices."""
-    plan = for_sweeps(rows, plan, surveyed)
+    plan = with_units_for(rows, plan, surveyed)
     fitted = _fit(plan, rows, surveyed, warm, on_step)
     state = fitted.state if plan.pairs is None else fitted.kept()
     state, law = with_row_count(state, surveyed.tally, fitted.options), None

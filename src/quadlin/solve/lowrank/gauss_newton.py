@@ -32,6 +32,7 @@ TIGHT_TOL = 1e-3  # and at most to this one
 # its equations at most to TIGHTEST_TOL, which depends on the bytes of a number, and aims at AIM
 # times the smallest loss.
 PROMISING, TIGHTEST_TOL, AIM = 0.5, {4: 1e-3, 8: 1e-5}, 0.5
+WITHIN = 0.01  # of `tol`: the precision of predictions that are linear in the parameters
 ERROR, PER_TOL = 0.01, 1e4  # of the statistical error: not worth a step; and per unit of `tol`
 SEPARATED = 5e-3  # of the deviance of a constant: below, it would fall to zero without a penalty
 
@@ -175,12 +176,12 @@ def least_gain(task: GaussNewton) -> float:
     """Return the gain of a step, relative to the objective, with which the fit ends.
 
     If the objective is precise to a gain, the predictions are precise to about its root. If they
-    are linear in the parameters, they become precise to the gain.
+    are linear in the parameters, they become precise to WITHIN times the gain.
     """
     options, (d,) = task.options, task.units.scale.shape
     gain = max(options.tol, task.problem.worthless)
     linear = options.rank == 0 or (options.rank == d and not options.psd)
-    return min(gain, max(gain**2, task.units.eps)) if linear else gain
+    return min(gain, max((WITHIN * gain) ** 2, task.units.eps)) if linear else gain
 
 
 def final_error(options: Options, error: float) -> float:
