@@ -23,7 +23,7 @@ def main(argv: "Sequence[str] | None" = None) -> int:
     Parameters
     ----------
     argv : sequence of str or None
-        The arguments after the program's name; None takes those of the process.
+        The arguments after the program's name; None takes the arguments of the process.
 
     Returns
     -------

@@ -148,7 +148,7 @@ def fit(
 
 
 def check_model_output(path: Path, *inputs: Any) -> None:
-    """Raise an error for a name that promises another format than that of a model file."""
+    """Raise an error for a name that promises another format than a model file's."""
     check_output(path, *inputs)
     if path.suffix.lower() in (*PICKLE_SUFFIXES, ".onnx") or format_of(path.name) is not None:
         raise UsageError(

@@ -45,7 +45,7 @@ def inspect(
 
     Prints the summary of the model with its strongest terms, the columns and
     pairs of columns by how much they move the prediction, and a diagnosis. The
-    coefficient of a pair is that of the product of its two features.
+    coefficient of a pair multiplies the product of its two features.
 
       quadlin inspect model.safetensors
       quadlin inspect model.safetensors --top 30 --html model.html

@@ -80,7 +80,7 @@ def hold_rows(source: Source, answer: OutputOptions) -> Source:
 
 
 def stored_rows(data: str, read: RowOptions) -> str:
-    """Return the file of the rows; those of the standard input are written to a temporary one."""
+    """Return the file of the rows; the standard input is written to a temporary one."""
     if data != STANDARD:
         return data
     if read.format is None:

@@ -84,7 +84,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Slice(Unit):
-    """Rows of an array or of a frame; those of an array on disk are read when needed."""
+    """Rows of an array or of a frame; an array on disk is read when needed."""
 
     X: Any  # a frame, or anything with shape, dtype and slices of rows
     y: Any

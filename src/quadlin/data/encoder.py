@@ -305,7 +305,7 @@ class TableEncoder:
 
     Numbers and booleans stay what they are, unless they are declared as categories. A level that
     `learn` did not see is zero in all columns of its field, and so is a missing value without a
-    level of its own. Levels are sorted; those of an ordered categorical keep their order.
+    level of its own. Levels are sorted; an ordered categorical keeps its order.
 
     Examples
     --------
@@ -345,7 +345,7 @@ class TableEncoder:
         rows : pandas, polars, pyarrow or other eager frame, or array
             Rows. An array of numbers needs no encoder unless a column is declared.
         declared : collection of names
-            Columns that are categories whatever they hold; those of an array are x0, x1, …
+            Columns that are categories whatever they hold; an array has columns x0, x1, …
         missing : {"error", "mean"}
             Whether a missing value is an error or a level of its own.
         ids : bool

@@ -120,7 +120,7 @@ def fields_among(reduce: Reduce, d: int, some: Chunk | None = None) -> tuple[np.
 
     Notes
     -----
-    At most one pass, in O(d) memory and that of a block of rows.
+    At most one pass, in O(d) memory and the memory of a block of rows.
 
     Examples
     --------

@@ -117,7 +117,7 @@ def did_you_mean(name: Any, names: Iterable[Any]) -> str:
 
 
 def other_names(names: Sequence[str], fitted: Sequence[str]) -> str:
-    """Return how column names differ from those of the fit, in the words of scikit-learn."""
+    """Return how column names differ from the names at the fit, in the words of scikit-learn."""
     sentences = ["The feature names should match those that were passed during fit."]
     if extra := [name for name in names if name not in fitted]:
         sentences.append(f"Feature names unseen at fit time: {shortened(extra, 5)}.")

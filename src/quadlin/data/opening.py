@@ -182,7 +182,7 @@ def _apart(options: Options) -> tuple[Any, Any, Options]:
 def feature_columns(
     sample: nw.DataFrame[Any], options: Options, title: str
 ) -> tuple[tuple[Any, ...], frozenset[Any]]:
-    """Return the columns that are features, and those of text; check all that are named."""
+    """Return the feature columns, and which are text; check all that are named."""
     available, encoder = list(sample.columns), options.encoder
     columns = options.columns if encoder is None else list(encoder.input_names)
     roles = {"target": options.target, "weight": options.weight}

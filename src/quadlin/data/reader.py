@@ -75,7 +75,7 @@ def check_lengths(n: int, y: Any, weight: Any, where: str = "") -> None:
 class Reader:
     """How rows become numbers: numbers stay what they are, text becomes one-hot fields."""
 
-    columns: Sequence[Any]  # the input columns of the features; those of an array are x0, x1, …
+    columns: Sequence[Any]  # the input columns of the features; an array has x0, x1, …
     dtype: np.dtype
     has_target: bool
     missing: str = "error"

@@ -217,7 +217,7 @@ class SecondOrderModel(BaseEstimator):
         Parameters
         ----------
         X, y, sample_weight : rows, targets and weights, or None
-            Rows to compute R² from; without them it is that of the fitted rows, if known.
+            Rows to compute R² from; without them R² is the one of the fit, if known.
         top : int or None, default=None
             Number of pairs to list and of linear terms to print, the strongest first; pairs include
             squares. None lists 10 pairs and prints 25 linear terms.
@@ -370,7 +370,7 @@ class SecondOrderModel(BaseEstimator):
             Where to write it; an existing file is replaced.
         X, y : rows and targets, or None
             Rows to compute R² and effects from, preferably rows that the model has not seen.
-            Without targets R², and without rows the effects as well, are those of the fit.
+            Without targets R² comes from the fit, and without rows so do the effects.
         target : str or None
             The name of the target; by default the name of `y`, if it has one.
         top : int, default=10

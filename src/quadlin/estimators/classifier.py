@@ -72,7 +72,7 @@ class Classifying(ClassifierMixin, Learning):
             Whether to also return the standard errors of the log-odds: ±1.96 standard errors,
             turned into probabilities, are a 95% interval. What missing values and levels that fit
             did not see could change is included. Needs ``uncertainty=True``. For more than two
-            classes they are those of the one-vs-rest models.
+            classes they are the errors of the one-vs-rest models.
 
         Returns
         -------
@@ -102,15 +102,16 @@ class Classifying(ClassifierMixin, Learning):
         """Return the probability of each class, in the order of `classes_`.
 
         For more than two classes they come from jointly fitted scores, if there is a penalty;
-        otherwise those of each class against all others are divided by their sum.
+        otherwise the probabilities of each class against all others are divided by their sum.
 
         Parameters
         ----------
         X : array, sparse matrix, frame, Dask collection or Source (n_samples, n_features)
             Rows.
         return_std : bool, default=False
-            Whether to also return the standard errors of the probabilities, p(1 − p) times those of
-            the log-odds. An interval near 0 or 1 should rather come from `decision_function`.
+            Whether to also return the standard errors of the probabilities, p(1 − p) times the
+            errors of the log-odds. An interval near 0 or 1 should rather come from
+            `decision_function`.
 
         Returns
         -------
@@ -541,7 +542,7 @@ def _joined(fitted: FittedClasses, job: Job, codes: np.ndarray) -> FittedClasses
 
 
 def _constant(job: Job, other: Fitted, share: float) -> Fitted:
-    """Return the log-odds of a class that a fit did not come to: those of its share of the rows."""
+    """Return the log-odds of a class that a fit did not come to, from its share of the rows."""
     task, state = job.task, other.state
     values, weights = np.array([[0.0], [1.0]]), state.target.weight * np.array([1 - share, share])
     target = Moments.of(*(moved(a, state.target.mean) for a in (values, weights)))
@@ -633,7 +634,7 @@ class SecondOrderClassifier(Classifying, SecondOrderModel):
         rows have finite log-odds. With ``alpha=0`` the steps stop on such rows when the log-loss is
         0.5% of a constant's, with status `separated` and a warning.
     pairs : "auto", int, list of pairs of features or None, default="auto"
-        The entries of S: at most so many that a search finds, or exactly those of a list. The
+        The entries of S: at most so many that a search finds, or exactly the pairs of a list. The
         coefficient of a standardised product has a prior of standard deviation 10 (or the penalty
         of L if `alpha` is given), so it is finite even if a product separates the rows.
     squares : {"auto", True, False}, default="auto"

@@ -121,7 +121,7 @@ def opened(
 ) -> tuple[MemorySource | Source, Columns]:
     """Return rows that were checked, in memory or wherever they are, and their columns.
 
-    With `columns`, those of a fitted estimator, the rows must have the same.
+    With the `columns` of a fitted estimator, the rows must have the same.
     """
     if isinstance(X, str | PathLike):
         raise TypeError(

@@ -87,7 +87,7 @@ class SecondOrderRegressorCV(Regressing, SecondOrderModel):
     best_score_ : float
         Its mean score over the folds.
     coef_, intercept_, components_, eigenvalues_ and all others of SecondOrderRegressor
-        Those of the model fitted to all rows.
+        Attributes of the model fitted to all rows.
 
     Examples
     --------

@@ -310,7 +310,7 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
 
     Notes
     -----
-    Without one-hot fields, cost and memory are those of :class:`SecondOrderRegressor`. Rows with at
+    Without one-hot fields, cost and memory are as for :class:`SecondOrderRegressor`. Rows with at
     least two one-hot fields (users, items, hours, devices), perhaps with numbers and lists of
     labels as well, are fitted by their posterior if ``alpha="auto"``: up to 90 sampled and then up
     to 40 variational sweeps over all columns (22 and 10 for 120,000 rows and more), in
@@ -328,17 +328,17 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     the last fit to the same columns. `partial_fit` goes on from a fit, or from a model file, with
     the posterior of its rows as the prior of new ones. With ``loss="huber"`` rows have weights by
     their residuals, and those more than five standard deviations off are left out. With
-    ``uncertainty=True`` (and squared errors) the model is the same; its standard errors are those
-    of 100 draws. Draws go on from the sampled sweeps; each takes a sweep and 8·(k + 1)·d bytes, at
-    most 256 MB: beyond that, only every second draw is kept, or every third, and so on.
+    ``uncertainty=True`` (and squared errors) the model is the same; its standard errors come
+    from 100 draws. Draws go on from the sampled sweeps; each takes a sweep and 8·(k + 1)·d bytes,
+    at most 256 MB: beyond that, only every second draw is kept, or every third, and so on.
 
     A stream of such rows (`partial_fit` from the first row on) keeps its first rows, about a
     million or what `max_memory` allows, and learns all of them again as their number grows by a
     tenth. Later rows, and those in between, are learned with the posterior of earlier ones as their
     prior, in time proportional to their number and O(k²d) memory. Levels need not be named
     beforehand: they are learned when they come. Groups of 0/1 columns, however, have to be listed
-    in `categorical_features`. `fit` of rows that can be read only once learns the first rows as
-    those of a table. With ``max_memory="minimal"`` the stream is left to
+    in `categorical_features`. `fit` of rows that can be read only once fits the first rows like
+    a table. With ``max_memory="minimal"`` the stream is left to
     least squares, with a warning.
 
     Examples

@@ -187,7 +187,7 @@ class Fitted:
 
     @property
     def fill(self) -> dict[str, float]:
-        """Return what replaces missing numbers, by column: that of the fit, or the means."""
+        """Return what replaces missing numbers, by column: as in the fit, or the means."""
         if self.columns.fill is not None:
             return self.columns.fill
         means = to_numpy(self.state.features.mean).tolist()

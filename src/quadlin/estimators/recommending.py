@@ -55,7 +55,7 @@ class Recommending:
         user_rows, item_rows : two frames, or two arrays or sparse matrices
             Two frames together have the columns of the model; other columns, such as titles, are
             passed on. Columns that depend on neither, such as the device, belong to the users.
-            Arrays have all features, with zeros in those of the other side. Unseen users and items
+            Arrays have all features, with zeros for the other side. Unseen users and items
             are treated as average ones, apart from their other columns; a warning counts them.
             Items of a frame that are equal in all columns of the model count once. Columns named
             after users or customers in `item_rows` cause a warning.
@@ -364,7 +364,7 @@ class TwoTables:
             if X.shape[1] != d:
                 raise ValueError(
                     f"{side} has {X.shape[1]} features, but the model was fitted to {d}. Arrays "
-                    "have all of them, with zeros in those of the other side."
+                    "have all of them, with zeros for the other side."
                 )
         has = [np.bincount(X.indices[X.data != 0], minlength=d) > 0 for X in (users, items)]
         if (both := np.flatnonzero(has[0] & has[1])).size:

@@ -66,7 +66,7 @@ class Regressing(RegressorMixin):
             interval is ±1.96 standard deviations with many rows, more with few: see
             `predict_interval`. For counts (``loss="poisson"``) the variance
             of the noise is the mean. What missing values could change is included, and the spread
-            of the known levels where that of a row is new. Needs ``uncertainty=True``, or draws.
+            of the known levels where a row has a new level. Needs ``uncertainty=True``, or draws.
 
         Returns
         -------
@@ -241,7 +241,7 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
         Ridge penalty of w and M, or one for each; rare levels have a larger one.
         "auto" chooses the penalties of largest evidence.
     pairs : "auto", int, list of pairs of features or None, default="auto"
-        The entries of S: at most so many that a search finds, or exactly those of a list such as
+        The entries of S: at most so many that a search finds, or exactly a list of pairs such as
         ``[("age", "income"), (3, 7)]``. "auto" searches if the rank is chosen, or is 0 with chosen
         penalties (:doc:`/guide/interactions`).
     squares : {"auto", True, False}, default="auto"

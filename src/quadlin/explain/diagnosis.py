@@ -69,7 +69,7 @@ def mip_report(
     moments : Moments, or rows as an array, CSR or a frame of numbers
         The moments of the features, or the features themselves.
     names : sequence of str or None
-        Names of the features; None takes those of a frame, or x0, x1, …
+        Names of the features; None takes the names of a frame, or x0, x1, …
     dtype : dtype or None
         The dtype of the fit. A feature that varies by less than its rounding counts as constant;
         None is float64.
@@ -116,8 +116,8 @@ def _numbers(rows: Any) -> Array:
 def diagnose(model: Any, rows: Rows | None, automatic: bool, seed: int) -> str:
     """Return the diagnosis of a fitted estimator: see `SecondOrderRegressor.diagnose`.
 
-    With rows: seven passes, and O(p²) memory up to 1,500 parameters. Other rows than those of the
-    fit have only errors: a residual that is not orthogonal to columns such as the levels of a
+    With rows: seven passes, and O(p²) memory up to 1,500 parameters. Rows other than the fitted
+    ones have only errors: a residual that is not orthogonal to columns such as the levels of a
     category shows directions that whitening makes large.
 
     Parameters
@@ -291,7 +291,7 @@ def _rank(model: Any, known: Rows | None, penalised: bool, seed: int) -> list[st
 
 
 def _times_noise(fitted: Any, rows: Rows, seed: int) -> float:
-    """Return the leading eigenvalue of the residual's moments, over that of noise alone."""
+    """Return the leading eigenvalue of the residual's moments, relative to noise alone."""
     state = fitted.state
     problem = Problem(rows, state.units, fitted.options, np.random.default_rng(seed))
     _, s, _ = leading_directions(GaussNewton(problem, state.white), state.model, 1)

@@ -1,6 +1,6 @@
 """Displays of a model: interactions, one pair, one prediction and the spectrum, drawn when asked.
 
-Colours are those of Okabe and Ito, with a marker and a line style each, for the colour-blind.
+Colours are Okabe and Ito's, with a marker and a line style each, for the colour-blind.
 """
 
 from collections.abc import Sequence
@@ -118,7 +118,7 @@ class InteractionDisplay(Display):
         The columns.
     strength : array (len(names), len(names))
         Strength of each pair, the standard deviation over rows of what it contributes. The diagonal
-        is that of each column alone.
+        is the strength of each column alone.
     signs : array (len(names), len(names))
         Sign of the coefficient of a product of two columns of numbers; 0 where there is none.
     rows : str

@@ -223,7 +223,7 @@ class Pair(NamedTuple):
     first: str
     second: str
     coefficient: float  # of x_i·x_j in y, in the user's units
-    std_error: float  # robust (HC3), but of a model with `uncertainty` that of its coefficients
+    std_error: float  # robust (HC3); with `uncertainty`, the model's own
     t: float  # coefficient / std_error
     p: float  # two-sided, of Student's distribution
     share: float  # of the variance of y: by how much R² falls without the pair
@@ -247,7 +247,7 @@ class PathStep(NamedTuple):
     """The model with the first few pairs."""
 
     n_steps: int  # how many pairs, or blocks of pairs, are in it
-    criterion: float  # extended BIC, less that of the linear model; smaller is better
+    criterion: float  # extended BIC, less the linear model's; smaller is better
     r2: float  # on the rows of the search
 
 
@@ -472,7 +472,7 @@ def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairRep
     """Return the report of a stream: pairs found in its first batch, and fitted to all rows.
 
     None if there was no search, or if the stream went on with M as a whole. Standard errors take
-    the noise as equal in all rows; of labels they are those of the information matrix.
+    the noise as equal in all rows; of labels they come from the information matrix.
     """
     notes, running = state.notes, state.running
     if notes is None or (running is None and len(notes.path) > 1):

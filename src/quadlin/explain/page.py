@@ -167,7 +167,7 @@ def describe(
     X : rows or None
         Rows to measure effects with.
     target : str or None
-        Name of the target; by default that of the column it was read from, where that is known.
+        Name of the target; by default of the column it was read from, where that is known.
 
     Returns
     -------

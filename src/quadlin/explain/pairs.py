@@ -193,7 +193,7 @@ def find_pairs(
         pairs that may not be taken, such as ``("area", "rooms")``. A text column stands for its
         levels.
     test_on : None or "half"
-        The rows for the standard errors. None: those of the search. "half": one half of the rows is
+        The rows for the standard errors. None: the searched rows. "half": one half of the rows is
         searched, and coefficients, standard errors and p-values come from the other. A hash of the
         row number assigns each row to a half, so the same rows in the same order give the same
         halves; each needs two more rows than there are features.

@@ -114,7 +114,7 @@ class ModelSummary(Records[Term]):
         their means, or of both of its features. The `slope` of a column of numbers is that change
         per unit of the feature, with its standard error `slope_std`.
     found_pairs : list of Pair
-        Those of `pairs_`, with the share of R² of each.
+        The pairs of `pairs_`, with the share of R² of each.
     facts : dict of str to str
         How the fit went: rows, R², rank, penalties, noise and status, in words.
     quality : Quality

@@ -42,7 +42,7 @@ class Checkpoint:
     Parameters
     ----------
     path : path or None
-        The file. If it exists, `start` and `seed` are those of the fit that wrote it.
+        The file. If it exists, `start` and `seed` are from the fit that wrote it.
     identity : dict
         Of the fit, as JSON: the file of another fit raises an error.
     seed : int

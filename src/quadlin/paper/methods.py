@@ -63,7 +63,7 @@ LARGEST = 1e30  # stands for an infinite error, since JSON has no infinity
 
 
 def name_of(key: str) -> str:
-    """Return the name of a method; that of a user's solver is its key."""
+    """Return the name of a method; a user's solver is named by its key."""
     return METHODS[key][0] if key in METHODS else key
 
 
@@ -253,7 +253,7 @@ class Race:
 
 @dataclass
 class Watch:
-    """Receives the reports of a solver: measures its CPU time, without that of scoring."""
+    """Receives the reports of a solver: measures its CPU time, without the scoring."""
 
     race: Race
     solver: str

@@ -15,7 +15,7 @@ MARKERS, LINES = "os^Dv<>P", ("-", "--", ":", "-.")
 
 
 def style_of(number: int, key: str) -> dict[str, Any]:
-    """Return how to draw a series: that of its method, or one by its number."""
+    """Return how to draw a series: the style of its method, or one by its number."""
     known = {entry[0]: entry for entry in METHODS.values()}
     by_number = ("", COLOURS[number % len(COLOURS)], MARKERS[number % 8], LINES[number % 4])
     _, colour, marker, line = known.get(key, by_number)

@@ -169,7 +169,7 @@ def _figures(study: str, pictures: Mapping[str, Any], folder: Path) -> str:
 
 
 def results_as_markdown(folder: Path) -> str:
-    """Return the table of the panels and that of the claims."""
+    """Return the tables of the panels and of the claims."""
     sections = sections_of(folder)
     claims = [
         [s.study.text["title"], s.verdict.measured, s.verdict.holds]

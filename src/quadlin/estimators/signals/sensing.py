@@ -266,7 +266,7 @@ class MatrixTask(NamedTuple):
         return pair_unknowns(d, self.B.shape[1], rank)
 
     def again(self, rank: int | None, constant: bool) -> tuple[Sensed, Rest]:
-        """Return the matrix of a rank, and what it leaves; warnings are those of the first fit."""
+        """Return the matrix of a rank, and what it leaves; only the first fit warns."""
         with catch_warnings():
             simplefilter("ignore")
             sensed = finished(self.sensed(rank, constant))

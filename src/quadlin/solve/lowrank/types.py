@@ -21,7 +21,7 @@ class Status(Enum):
     Examples
     --------
     >>> print(Status.stopped.value)
-    A callback stopped the fit; the model is that of the last step.
+    A callback stopped the fit; the model is the one of the last step.
     """
 
     converged = "A step no longer lowers the objective by more than the fraction `tol`."
@@ -60,7 +60,7 @@ class Status(Enum):
         "or steps still change them considerably. Learn from more rows, or lower "
         "`rank`."
     )
-    stopped = "A callback stopped the fit; the model is that of the last step."
+    stopped = "A callback stopped the fit; the model is the one of the last step."
     interrupted = "The fit was interrupted; the model is the one of the last finished step."
 
 
