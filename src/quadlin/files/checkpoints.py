@@ -193,9 +193,7 @@ def _reader(path: Any, identity: dict[str, Any]) -> Reader:
     try:
         arrays, header = read_tensors(path, kind="checkpoint")
     except FileFormatError as error:
-        raise CheckpointError(f"{path}: {error.wrong} {START_AGAIN}") from None
-    except IsADirectoryError as error:
-        raise CheckpointError(str(error)) from None
+        raise CheckpointError(f"{error} {START_AGAIN}") from None
     with _contradictions(path):
         reader = Reader(header, arrays)
         known = dict(reader.values.pop("identity", ()))

@@ -1,6 +1,6 @@
 """Fitted estimators in files that hold numbers and text only, and are readable without quadlin.
 
-The dataclasses here are the schema of a file; `docs/reference/model_files.md` describes it.
+Type hints of dataclasses are the schema of a file; `docs/reference/model_files.md` describes it.
 """
 
 import os
@@ -16,7 +16,6 @@ from quadlin.core.messages import warn
 from quadlin.core.version import __version__
 from quadlin.estimators.checks import check_options
 from quadlin.estimators.classifier import SecondOrderClassifier
-from quadlin.estimators.columns import Columns
 from quadlin.estimators.cross_validation import SecondOrderRegressorCV, shared_params
 from quadlin.estimators.factorization_machines import (
     FactorizationMachineClassifier,
@@ -28,23 +27,20 @@ from quadlin.estimators.signals.phase import PhaseRetriever
 from quadlin.estimators.signals.sensing import MatrixSensing
 from quadlin.estimators.signals.vectors import search_effort
 from quadlin.exceptions import OptionWarning
-from quadlin.explain.interactions import PairReport
 from quadlin.files.tensors import (
-    DAMAGED,
     JSON,
     FileFormatError,
     Reader,
     flatten,
+    hints_of,
     packed,
     read_tensors,
     unpacked,
     write_tensors,
 )
-from quadlin.solve.fields.draws import Draws
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Record, Status
-from quadlin.stream.state import InvalidContentError, StreamState, require, state_of, stream_of
+from quadlin.stream.state import StreamState, require, state_of, stream_of
 
 ESTIMATORS: dict[str, Any] = {
     kind.__name__: kind
@@ -56,7 +52,8 @@ ESTIMATORS: dict[str, Any] = {
 SIGNALS = (PhaseRetriever, MatrixSensing)
 PICKLE_SUFFIXES = (".pkl", ".pickle", ".joblib")  # whose readers expect another format
 SCORES = "best_index_", "best_params_", "best_score_", "cv_results_"  # of cross-validation
-LEARNED = "law", "draws", "pairs", "noise", "train_score"  # what a fit holds besides its stream
+# What a fit holds besides its stream and its fields; the schema is the type hints of `Fitted`.
+LEARNED = "columns", "law", "draws", "pairs", "noise", "train_score"
 
 
 class UserUnits(NamedTuple):
@@ -91,38 +88,6 @@ class UserUnits(NamedTuple):
             target.scale * s,
             free > 0,
         )
-
-
-@dataclass(frozen=True)
-class FitRecord:
-    """One fit, as `Fitted` holds it, with its stream as plain data."""
-
-    columns: Columns
-    fields: tuple[tuple[int, ...], ...]
-    state: StreamState
-    law: Uncertainty | None
-    draws: Draws | None
-    pairs: PairReport | None
-    noise: float | None
-    train_score: float | None
-
-    @classmethod
-    def of(cls, fitted: Fitted) -> "FitRecord":
-        """Return the record of a fit."""
-        positions = tuple(tuple(map(int, field)) for field in fitted.fields)
-        parts = (getattr(fitted, name) for name in LEARNED)
-        return cls(fitted.columns, positions, state_of(fitted.stream), *parts)
-
-    def fitted(self) -> Fitted:
-        """Return the fit; raise an error if no fit can have given this record."""
-        positions = tuple(np.asarray(field, dtype=int) for field in self.fields)
-        stream = stream_of(self.state, self.columns.names, positions)
-        parts = (getattr(self, name) for name in LEARNED)
-        fitted = Fitted(stream, self.columns, positions, *parts)
-        X = to_numpy(fitted.state.units.mean)[None]  # whatever contradicts itself cannot predict it
-        require(np.isfinite(to_numpy(fitted.predict(X))).all(), "the model")
-        require(not fitted.has_spread or np.isfinite(fitted.predict_std(X)).all(), "the spread")
-        return fitted
 
 
 @dataclass(frozen=True)
@@ -209,8 +174,12 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         flatten(SignalRecord.of(estimator), "", header, arrays)
     else:
         for i, part in enumerate(parts_of(estimator)):
-            for record in (UserUnits.of(part.state), FitRecord.of(part)):
-                flatten(record, str(i) if i else "", header, arrays)
+            record = {name: getattr(part, name) for name in LEARNED}
+            record["fields"] = [field.tolist() for field in part.fields]
+            record["state"] = state_of(part.stream)
+            flatten(UserUnits.of(part.state), str(i) if i else "", header, arrays)
+            for name, value in record.items():
+                flatten(value, f"{i}.{name}" if i else name, header, arrays)
     if isinstance(estimator, SecondOrderClassifier):
         header["classes"] = packed(estimator.classes_)
         header["n_joint"] = len(getattr(estimator.fitted_, "joint", ()))
@@ -244,11 +213,11 @@ def load(path: str | os.PathLike[str]) -> Any:
         return _estimator(Reader(header, arrays))
     except Exception as error:
         # No computation fails on values that `save` wrote, so no fit has produced these.
-        saved_by, advice = str(header.get("quadlin_version"))[:20], DAMAGED
-        if saved_by != __version__:
-            advice = f"It was saved by quadlin {saved_by!r}, and this is {__version__!r}: use that "
-            advice += "version, or fit the model again."
-        raise FileFormatError(path, f"It contradicts itself: {error}.", advice) from error
+        raise FileFormatError(
+            f"{path} contradicts itself: {error}. It is damaged, or was saved by another version: "
+            f"{str(header.get('quadlin_version'))[:20]!r}, and this is {__version__!r}. Use that "
+            "version, or fit the model again."
+        ) from error
 
 
 def parts_of(estimator: Any) -> tuple[Fitted, ...]:
@@ -270,7 +239,7 @@ def _estimator(reader: Reader) -> Any:
     elif isinstance(estimator, SecondOrderClassifier):
         classes, n_joint = reader.read(np.ndarray, "classes"), reader.read(int, "n_joint")
         count = 1 if len(classes) == 2 else len(classes)
-        parts = tuple(_fit(reader, str(i) if i else "") for i in range(count + n_joint))
+        parts = tuple(_fit(reader, f"{i}." if i else "") for i in range(count + n_joint))
         estimator.adopt(FittedClasses(classes, parts[:count], parts[count:]))
     else:
         estimator.adopt(_fit(reader, ""))
@@ -282,9 +251,20 @@ def _estimator(reader: Reader) -> Any:
     return estimator
 
 
-def _fit(reader: Reader, name: str) -> Fitted:
-    reader.read(UserUnits, name)  # for readers other than this one
-    fitted: Fitted = reader.read(FitRecord, name).fitted()
+def _fit(reader: Reader, prefix: str) -> Fitted:
+    """Return the fit of a file; raise an error if no fit can have given these values."""
+    reader.read(UserUnits, prefix.removesuffix("."))  # for readers other than this one
+    hints = hints_of(Fitted)
+    learned = {name: reader.read(hints[name], prefix + name) for name in LEARNED}
+    fields = reader.read(tuple[tuple[int, ...], ...], f"{prefix}fields")
+    positions = tuple(np.asarray(field, dtype=int) for field in fields)
+    state = reader.read(StreamState, f"{prefix}state")
+    fitted = Fitted(
+        stream_of(state, learned["columns"].names, positions), fields=positions, **learned
+    )
+    X = to_numpy(fitted.state.units.mean)[None]  # whatever contradicts itself cannot predict it
+    require(np.isfinite(to_numpy(fitted.predict(X))).all(), "the model")
+    require(not fitted.has_spread or np.isfinite(fitted.predict_std(X)).all(), "the spread")
     return fitted
 
 
@@ -319,7 +299,4 @@ def _set_params(estimator: Any, params: JSON) -> None:
     require(params.keys() == estimator.get_params(deep=False).keys(), "the parameters")
     for name, value in params.items():
         setattr(estimator, name, unpacked(value))
-    try:
-        _check_params(estimator)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InvalidContentError(f"the parameters are not valid ({error})") from error
+    _check_params(estimator)

@@ -261,10 +261,7 @@ class _Graph:
         return name
 
     def cast(self, name: str, dtype: np.dtype, output: str | None = None) -> str:
-        name = self.node("Cast", name, to=self._type(dtype))
-        if output is not None:
-            self.nodes[-1].output[0] = name = output
-        return name
+        return self.node("Cast", name, output=output, to=self._type(dtype))
 
     def filled(self, name: str, values: list[float]) -> str:
         """Replace NaN by a value per column."""

@@ -18,7 +18,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from hashlib import sha256
-from math import isfinite, prod
+from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -42,13 +42,6 @@ HINTS = {("UnitsMaker", "dtype"): np.dtype}  # that the class itself does not gi
 
 class FileFormatError(ValueError):
     """A file that cannot be read: which one, what is wrong with it, and what to do."""
-
-    def __init__(self, path: Any, wrong: str, advice: str = DAMAGED) -> None:
-        super().__init__(f"{os.fspath(path)}: {wrong} {advice}")
-        self.path, self.wrong, self.advice = path, wrong, advice
-
-    def __reduce__(self) -> Any:
-        return type(self), (self.path, self.wrong, self.advice)
 
 
 def write_tensors(
@@ -126,37 +119,32 @@ def read_tensors(
     if found == "nothing":
         raise FileNotFoundError(f"There is no file {path}. Check its name and its folder.")
     if found == "stream":  # reading from a pipe might never end
-        advice = "Give a file that quadlin saved."
-        raise FileFormatError(path, "It is a device or a pipe.", advice)
+        raise FileFormatError(f"{path} is a device or a pipe. {FOREIGN}")
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if length > os.fstat(file.fileno()).st_size - 8:
-            raise FileFormatError(path, "Its header is cut short.", FOREIGN)
-        text, data = file.read(length), file.read()
+        text = file.read(min(length, os.fstat(file.fileno()).st_size))
+        data = memoryview(file.read())
     try:
         index = json.loads(text)
         whole = json.loads(index.pop("__metadata__")[KEY])
         _canonical(whole)  # NaN is not JSON; 1e999 is, and infinite
         version, actual = whole["format_version"], whole["kind"]
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
-        raise FileFormatError(path, f"Its header cannot be read ({error}).", FOREIGN) from error
+        raise FileFormatError(f"{path}: its header cannot be read ({error}). {FOREIGN}") from error
     if version != FORMAT_VERSION:
         raise FileFormatError(
-            path,
-            f"It has version {str(version)[:20]} of the format, and this quadlin reads version "
-            f"{FORMAT_VERSION}.",
-            "Fit the model again, or use the quadlin that saved it.",
+            f"{path} has version {str(version)[:20]} of the format, and this quadlin reads version "
+            f"{FORMAT_VERSION}. Fit the model again, or use the quadlin that saved it."
         )
     if actual != kind:
-        advice = f"Give a file that holds a {kind}."
-        raise FileFormatError(path, f"It holds a {str(actual)[:40]!r}.", advice)
+        raise FileFormatError(f"{path} holds a {str(actual)[:40]!r}; a {kind} is needed.")
     try:
         arrays = _arrays(index, data)
         sealed = whole.pop("sha256", None) == _digest(whole, arrays)
     except (ValueError, TypeError, LookupError, OverflowError) as error:
-        raise FileFormatError(path, f"Its arrays cannot be read ({error}).") from error
+        raise FileFormatError(f"{path}: its arrays cannot be read ({error}). {DAMAGED}") from error
     if not sealed:
-        raise FileFormatError(path, "Its contents do not match its checksum.")
+        raise FileFormatError(f"{path}: its contents do not match its checksum. {DAMAGED}")
     del whole["format_version"], whole["kind"]
     return arrays, whole
 
@@ -170,17 +158,15 @@ def _writable(name: str, array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _arrays(index: dict[str, JSON], data: bytes) -> dict[str, np.ndarray]:
+def _arrays(index: dict[str, JSON], data: memoryview) -> dict[str, np.ndarray]:
     """Cut the bytes into arrays, one after another; a forged index raises an error."""
     arrays, end = {}, 0
     for name, about in sorted(index.items(), key=lambda item: item[1]["data_offsets"]):
-        dtype, shape = np.dtype(DTYPES[about["dtype"]]), about["shape"]
-        if any(type(n) is not int or not 0 <= n < 1 << 48 for n in shape) or len(shape) > 8:
-            raise ValueError(f"{name!r} has an impossible shape")
-        start, end = end, end + dtype.itemsize * prod(shape)
-        if about["data_offsets"] != [start, end] or end > len(data):
+        dtype, shape, start = np.dtype(DTYPES[about["dtype"]]), about["shape"], end
+        end = about["data_offsets"][1]
+        array = np.frombuffer(data[start:end], dtype).reshape(shape).copy()
+        if about["data_offsets"] != [start, start + array.nbytes] or list(array.shape) != shape:
             raise ValueError(f"{name!r} has another size")
-        array = np.frombuffer(data, dtype, prod(shape), start).reshape(shape).copy()
         if dtype.kind == "b" and (array.view(np.uint8) > 1).any():
             raise ValueError(f"{name!r} has values that are neither 0 nor 1")
         if not np.isfinite(array).all():
