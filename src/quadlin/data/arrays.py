@@ -169,15 +169,12 @@ def open_array(
     feed, reader
     """
     X = _plain(X)
-    if len(X.shape) != 2:
+    if len(X.shape) != 2 or 0 in X.shape:
         raise SourceError(
-            f"{title} has shape {tuple(X.shape)}, but rows × features are needed. Reshape it."
+            f"{title} has shape {tuple(X.shape)}, but rows × features, at least one of each, are "
+            "needed."
         )
     n, d = X.shape
-    if not n or not d:
-        raise SourceError(
-            f"{title} has shape {tuple(X.shape)}: no {'rows' if not n else 'features'}."
-        )
     dtype = np.dtype(X.dtype)
     if dtype.kind not in "fiubO":
         raise SourceError(

@@ -19,9 +19,6 @@ Values = nw.Series[Any] | np.ndarray  # text of a frame, or numbers and Python's
 TEXT = (nw.String, nw.Categorical, nw.Enum)
 TIMES = (nw.Date, nw.Datetime, nw.Duration, nw.Time)
 OBJECTS = (nw.Object, nw.Unknown)
-DATES_AS_NUMBERS = (
-    "Turn them into numbers, such as the days since a start, the month or the weekday"
-)
 FITS_FLOAT32 = {"Float32", "Float16", "Boolean", "Bool", "Int8", "Int16", "Uint8", "Uint16"}
 FEWEST_IDS = 20  # distinct values of a column that are no accident
 # user_id, userId, zip, postal_code, SKU; not width, paid or kids.
@@ -72,7 +69,8 @@ def dates_in(what: str, dtype: str) -> str:
     kind = dtype.partition("(")[0]
     return (
         f"{what} holds dates or times ({kind}). The numbers that they are stored as mean nothing "
-        f"to a model. {DATES_AS_NUMBERS}."
+        "to a model. Turn them into numbers, such as the days since a start, the month or the "
+        "weekday."
     )
 
 
@@ -193,9 +191,7 @@ def are_ids(name: str, values: np.ndarray) -> bool:
     True
     """
     values = values[np.isfinite(values)]
-    if not np.array_equal(values, np.floor(values)):
-        return False
-    if len(np.unique(values)) < FEWEST_IDS:
+    if (values != np.floor(values)).any() or len(np.unique(values)) < FEWEST_IDS:
         return False
     return bool(NAMED_ID.search(name)) or bool(np.all(np.diff(values) > 0))
 
@@ -208,10 +204,6 @@ def column_of(X: Any, j: int) -> np.ndarray:
 def find_ids(rows: Rows, numbers: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the columns of numbers that look like ids in the first chunk of the rows."""
     X: Any = next(iter(rows.walk())).X
-    place = {name: j for j, name in enumerate(names)} if len(numbers) < len(names) else None
-    ids = []
-    for number, name in enumerate(numbers):
-        j = number if place is None else place[name]
-        if are_ids(str(name), column_of(X, j).astype(np.float64)):
-            ids.append(str(name))
-    return ids
+    place = {name: j for j, name in enumerate(names)}
+    columns = ((str(name), column_of(X, place[str(name)])) for name in numbers)
+    return [name for name, values in columns if are_ids(name, values.astype(np.float64))]

@@ -8,7 +8,7 @@ from os import fspath
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from quadlin.data.names import SourceError, explained
+from quadlin.data.names import SourceError, explained, shortened
 from quadlin.data.source import Unit
 
 PACKED = (".gz", ".bz2", ".xz")
@@ -184,14 +184,9 @@ def _inside(folder: Path, format: str | None) -> list[str]:
 
 def _common_format(paths: list[str], shown: str) -> str:
     formats = {format_of(path): path for path in paths}
-    if not formats:
-        raise SourceError("The list of paths is empty. Give at least one.")
-    if None in formats:
+    if None in formats or len(formats) != 1:
         raise SourceError(
-            f"The name of {formats[None]!s} does not show its format. Give `format` "
-            f"({', '.join(FORMATS)}), or save its table as CSV or Parquet first."
+            f"The names of {shown} do not show one format ({shortened(formats.values())}). Give "
+            f"files of one of {', '.join(FORMATS)}, and `format` if their names are others."
         )
-    if len(formats) > 1:
-        two = " and ".join(formats[format] for format in sorted(map(str, formats))[:2])
-        raise SourceError(f"{shown} mixes formats ({two}). Give files of one format.")
     return str(next(iter(formats)))

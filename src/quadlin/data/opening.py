@@ -198,13 +198,11 @@ def feature_columns(
                 _refuse_unknown(title, name, option, available, encoder is not None)
             if name in names[:i]:
                 raise SourceError(f"`{option}` names {name!r} twice. Name it once.")
-    if options.target is not None and options.target == options.weight:
-        raise SourceError(f"{options.target!r} cannot be both the target and the weight.")
-    for role, name in roles.items():
-        if columns and name is not None and name in columns:
+    used = [*(columns or ()), *roles.values()]
+    for name in roles.values():
+        if name is not None and used.count(name) > 1:
             raise SourceError(
-                f"{name!r} cannot be both a feature and the {role}. Leave it out of `columns`, or "
-                f"name another `{role}`."
+                f"{name!r} can only be one of: a feature in `columns`, the target, the weight."
             )
     if columns is None:
         others = (*roles.values(), *options.keep, *options.exclude)
@@ -326,7 +324,12 @@ def learned(feed: Feed, reader: Reader, options: Options) -> tuple[Reader, int |
     if not (needs_labels or needs_levels or needs_means):
         return reader, None
     if not feed.again:
-        _refuse_reading_twice(feed.title, reader, needs_labels, needs_levels, needs_means)
+        shown = f" of its text columns {shortened(sorted(reader.text, key=str))}" * needs_levels
+        raise SourceError(
+            f"{feed.title} can be read only once, but its labels, levels and means{shown} must be "
+            "known beforehand. Give labels=[...], levels={column: [...]} or fill={column: value}, "
+            "or save the rows to a file first."
+        )
     text = [name for name in reader.columns if name in reader.text and needs_levels]
     decimal = options.dialect.decimal or "." if feed.is_csv else None
     labels = SeenLevels(reader.target, True) if needs_labels else None
@@ -415,20 +418,6 @@ def _first_row(feed: Feed, name: Any, label: str) -> str:
         if len(rows):
             return str(piece.where(int(rows[0])))
     return "a row that was dropped"
-
-
-def _refuse_reading_twice(
-    title: str, reader: Reader, labels: bool, levels: bool, means: bool
-) -> NoReturn:
-    unknown = ["the labels of the target (labels=[...])"] * labels
-    if levels:
-        text = shortened(sorted(reader.text, key=str))
-        unknown.append(f"the levels of its text columns {text} (levels={{column: [...]}})")
-    unknown += ["the means of its columns (fill={column: value})"] * means
-    raise SourceError(
-        f"{title} can be read only once, but {' and '.join(unknown)} must be known beforehand. "
-        "Give them, or save the rows to a file first."
-    )
 
 
 def open_source(

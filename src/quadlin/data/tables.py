@@ -34,7 +34,8 @@ def open_files(files: FileSet, options: Any) -> tuple[Feed, nw.DataFrame[Any]]:
             units.append(CsvFile(file, layout))
             schema = layout.schema
         else:
-            with explained(where, ADVICE[files.format]):
+            complete = f"Is it a complete {FORMATS[files.format].title} file? Write it again."
+            with explained(where, complete):
                 unit, schema = Fragments.opened(file, files.format)
             units.append(unit)
         refuse_repeated(schema, capital(where))
@@ -128,10 +129,6 @@ class CsvFile(FileUnit):
             yield (table,)
 
 
-ADVICE = {
-    "parquet": "Is it a complete Parquet file? Write it again.",
-    "arrow": "Is it a complete Arrow (Feather version 2) file? Write it again.",
-}
 FORMATS |= {
     "parquet": Format((".parquet", ".pq"), open_files, "Parquet", is_table=True),
     "csv": Format((".csv",), open_files, "CSV", (".gz", ".bz2"), is_table=True),

@@ -102,7 +102,7 @@ class SignalRecord:
     imaginary: np.ndarray | None = None  # part of a complex signal, whose real part is `signal`
     left: np.ndarray | None = None
     values: np.ndarray | None = None
-    right: np.ndarray | None = None  # None where it is `left`
+    right: np.ndarray | None = None
     is_pair: bool | None = None
     intercept: float | None = None
 
@@ -112,15 +112,13 @@ class SignalRecord:
         found: dict[str, Any] = {
             f.name: getattr(estimator, f"{f.name}_", None) for f in fields(cls)
         }
-        if found["right"] is found["left"]:
-            found["right"] = None
         if np.iscomplexobj(z := found["signal"]):
             found |= {"signal": np.real(z).copy(), "imaginary": np.imag(z).copy()}
         return cls(**found)
 
     def restore(self, estimator: Any) -> None:
         """Give an estimator what it learned."""
-        found = vars(self) | {"right": self.left if self.right is None else self.right}
+        found = dict(vars(self))
         if (imaginary := found.pop("imaginary")) is not None:
             found["signal"] = self.signal + 1j * imaginary
         for name, value in found.items():
