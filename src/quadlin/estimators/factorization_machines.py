@@ -314,8 +314,8 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     least two one-hot fields (users, items, hours, devices), perhaps with numbers and lists of
     labels as well, are fitted by their posterior if ``alpha="auto"``: up to 90 sampled and then up
     to 40 variational sweeps over all columns (22 and 10 for 120,000 rows and more), in
-    O(nnz(X)·k² + d·k³) time each, with O(n·k² + d·k²) memory. Of a Source for which that is more
-    than 4 GB, or `max_memory`, the first rows are fitted so, and the others learned as by
+    O(nnz(X)·k² + d·k³) time each, with O(n·k² + d·k²) memory. If that is more than 4 GB, or
+    `max_memory`, for a Source, its first rows are fitted so, and the others learned as by
     `partial_fit`. Every column has a coefficient and a factor with a normal prior; each
     field and each number has a prior of its own and all other columns share one. Means and
     precisions of the priors and the noise are learned. ``rank="auto"`` starts with 8 components and
