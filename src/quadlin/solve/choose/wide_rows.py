@@ -42,9 +42,10 @@ def are_wide_and_sparse(rows: Rows, columns: int) -> bool:
 
 def can_sweep(rows: Rows, units: Units, options: Options) -> bool:
     """Tell whether rows are wide and sparse, and the model has all parts but squares."""
+    if not are_wide_and_sparse(rows, units.scale.shape[0]):
+        return False
     usual = options.plain and options.solver == "auto" and options.rank < MOST_UNKNOWNS
-    varies = units.target.power > 0 and not np.any(units.free)
-    return usual and varies and are_wide_and_sparse(rows, units.scale.shape[0])
+    return usual and units.target.power > 0 and not np.any(units.free)
 
 
 P = TypeVar("P", bound=Plan)
