@@ -202,7 +202,8 @@ def feature_columns(
     for name in roles.values():
         if name is not None and used.count(name) > 1:
             raise SourceError(
-                f"{name!r} can only be one of: a feature in `columns`, the target, the weight."
+                f"{name!r} can be a feature, the target or the weight, but only one of them. "
+                "Leave it out of `columns`, or name another `target` or `weight`."
             )
     if columns is None:
         others = (*roles.values(), *options.keep, *options.exclude)
