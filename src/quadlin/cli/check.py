@@ -14,8 +14,6 @@ from quadlin.cli.options import (
     OutputOptions,
     TableOptions,
     flag,
-    join_names,
-    names_in,
     number,
     print_answer,
 )
@@ -84,8 +82,8 @@ def check(
     labelled = source.labels is not None or source.boolean_target
     options = {name: getattr(read, name) for name in ("target", "weight", "format")} | read.csv
     for name in ("columns", "exclude", "categorical_features"):
-        options[name] = names_in(getattr(chosen, name)) or []
-    options["categorical_features"] += repeated
+        options[name] = getattr(chosen, name) or []
+    options["categorical_features"] = [*options["categorical_features"], *repeated]
     if complete < n_rows:
         options["missing"] = read.missing or "mean"
     fitted = kept if options.get("missing") == "mean" else complete
@@ -152,9 +150,8 @@ def _without(read: TableOptions, names: list[str]) -> TableOptions:
     if not names:
         return read
     if read.columns is None:
-        return replace(read, exclude=[join_names([*(names_in(read.exclude) or []), *names])])
-    left = [column for column in names_in(read.columns) or [] if column not in names]
-    return replace(read, columns=[join_names(left)])
+        return replace(read, exclude=[*(read.exclude or []), *names])
+    return replace(read, columns=[name for name in read.columns if name not in names])
 
 
 def _missing(rows: Rows, source: Source) -> tuple[Counter[str], int, int]:

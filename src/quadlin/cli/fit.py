@@ -18,7 +18,6 @@ from quadlin.cli.options import (
     UsageError,
     as_flags,
     flag,
-    names_in,
     number,
     print_answer,
     print_note,
@@ -115,7 +114,10 @@ def fit(
         if not hasattr(estimator, "fitted_"):
             raise
         stopped = True
-    _remember(estimator, read)
+    if read.missing == "mean":  # so that the model treats rows of Python like those of its file
+        estimator.missing = "mean"
+    if read.categorical_features:
+        estimator.categorical_features = read.categorical_features
     save(estimator, output)
     if stopped:
         raise KeyboardInterrupt(f"Stopped; the model of the last finished step is in {output}.")
@@ -203,14 +205,6 @@ def _is_classified(source: Source, answer: OutputOptions) -> bool:
     classes = f"{len(labels)} classes ({listed(labels)})"
     print_note(f"The target {source.target!r} has {classes}: classifying.", answer.silent)
     return True
-
-
-def _remember(estimator: Any, read: TableOptions) -> None:
-    """Let the model treat rows of Python as this command treats those of its file."""
-    if read.missing == "mean":
-        estimator.missing = "mean"
-    if read.categorical_features:
-        estimator.categorical_features = names_in(read.categorical_features)
 
 
 def _pair(text: str, names: Sequence[str]) -> tuple[str, str]:

@@ -26,7 +26,6 @@ STANDARD = "(standard input or output)"  # what a lone hyphen becomes
 NAME = re.compile(r'\s*(?:("(?:[^"]|"")*")\s*(?=,|$)|([^,]+))(?:,|$)')
 # Of all options: none has a negative unless it says so, and defaults are in the words of the help.
 EVERY_OPTION = Parameter(negative="", show_default=False)
-Names = list[str] | None  # may be repeated; each may list several names
 OUTPUT_FILE = Parameter(name=["--output", "-o"])
 OutputPath = Annotated[Path, OUTPUT_FILE, Parameter(show_default=True)]
 # Parameters of the library that are options of a command.
@@ -47,6 +46,12 @@ class UsageError(ValueError):
     """A command line that makes no sense: exit code 2."""
 
 
+def read_names(kind: Any, tokens: Sequence[Any]) -> list[str]:
+    """Read the names of an option that may be repeated and may list several."""
+    texts = ("-" if token.value == STANDARD else token.value for token in tokens)
+    return [name for text in texts for name in split_names(text)]
+
+
 def whole_number(kind: Any, tokens: Sequence[Any]) -> int | str:
     """Read a whole number, or "auto" where that is a choice."""
     text = str(tokens[0].value)
@@ -61,6 +66,7 @@ def whole_number(kind: Any, tokens: Sequence[Any]) -> int | str:
 
 
 WHOLE = Parameter(converter=whole_number)
+Names = Annotated[list[str] | None, Parameter(converter=read_names)]
 
 
 @Parameter(name="*", group=OUTPUT)
@@ -86,12 +92,12 @@ class RowOptions:
 
     missing: Literal["error", "drop", "mean"] | None = None
     """Missing values: error stops; drop skips rows; mean fills them, and skips rows without y."""
-    format: str | None = None
-    """csv, tsv, parquet, arrow, npy, svmlight or libffm. Default: from the file name."""
+    format: Literal["csv", "tsv", "parquet", "arrow", "npy", "svmlight", "libffm"] | None = None
+    """The format of the files. Default: from the file name."""
     delimiter: str | None = None
     """The column separator of CSV files, such as ";" or tab. Default: as in the header."""
-    decimal: str | None = None
-    """The decimal mark of CSV numbers: . or ,"""
+    decimal: Literal[".", ","] | None = None
+    """The decimal mark of CSV numbers. Default: a point."""
     encoding: str | None = None
     """The encoding of CSV text, such as latin1. Default: UTF-8."""
     header: Annotated[bool | None, Parameter(negative="--no-header")] = None
@@ -103,11 +109,10 @@ class RowOptions:
     def csv(self) -> dict[str, Any]:
         """Return how CSV is written, as options of `open_source`."""
         delimiter = "\t" if self.delimiter in ("tab", r"\t") else self.delimiter  # hard to type
-        options = {name: getattr(self, name) for name in ("decimal", "encoding", "header")}
-        return options | {"delimiter": delimiter, "na": names_in(self.na)}
+        options = {name: getattr(self, name) for name in ("decimal", "encoding", "header", "na")}
+        return options | {"delimiter": delimiter}
 
 
-@Parameter(name="*", group=READING)
 @dataclass(frozen=True)
 class LabelledRowOptions(RowOptions):
     """How rows with a target are read."""
@@ -118,7 +123,6 @@ class LabelledRowOptions(RowOptions):
     """A column of row weights. The default for a model is the column of its fit; '' is none."""
 
 
-@Parameter(name="*", group=READING)
 @dataclass(frozen=True)
 class TableOptions(LabelledRowOptions):
     """How rows with a target are read, and which columns of them."""
@@ -144,13 +148,6 @@ def split_names(text: str) -> list[str]:
         name = quoted[1:-1].replace('""', '"') if quoted else bare.strip()
         names += [name] if name else []
     return names
-
-
-def names_in(given: Iterable[str] | None) -> list[str] | None:
-    """Return the names of an option that may be repeated and may list several; None without it."""
-    if given is None:
-        return None
-    return [name for text in given for name in split_names("-" if text == STANDARD else text)]
 
 
 def join_names(names: Iterable[str]) -> str:

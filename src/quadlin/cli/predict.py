@@ -20,7 +20,6 @@ from quadlin.cli.options import (
     OutputOptions,
     RowOptions,
     UsageError,
-    names_in,
     number,
     print_answer,
     print_note,
@@ -77,7 +76,7 @@ def predict(
     keep
         Columns to copy next to the predictions, separated by commas, such as identifiers.
     """
-    fitted, kept = load_model(model), names_in(keep) or []
+    fitted, kept = load_model(model), keep or []
     output, suffix = _checked(output, answer, model, data)
     if interval is not None and not 0 < interval < 1:
         raise UsageError(f"--interval {interval:g} must lie between 0 and 1, such as 0.95.")

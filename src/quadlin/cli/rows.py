@@ -23,12 +23,9 @@ from quadlin.cli.options import (
     TableOptions,
     UsageError,
     flag,
-    join_names,
-    names_in,
 )
 from quadlin.data import Source, SourceError, open_source
-from quadlin.data.csv_text import Dialect
-from quadlin.data.files import FORMATS, find, format_of
+from quadlin.data.files import find, format_of
 from quadlin.data.source import cached
 from quadlin.explain.diagnosis import listed
 from quadlin.files.atomic import kind_of
@@ -46,17 +43,18 @@ def open_rows(
     data: str, read: RowOptions, output: OutputOptions, *, need_target: bool = True, **more: Any
 ) -> Source:
     """Open rows as the options say; `more` are other parameters of `open_source`."""
-    _check_row_options(data, read)
+    if read.format is None and data.endswith(MODEL_SUFFIX):
+        text = "is a model, not a table of rows. The model comes before the data."
+        raise UsageError(f"{data} {text}")
     options: dict[str, Any] = {"format": read.format, "labels": "learn", **read.csv}
     if isinstance(read, LabelledRowOptions):
         options |= {"target": read.target, "weight": read.weight or None}
     if isinstance(read, TableOptions):
-        options["columns"] = names_in(read.columns)
-        for name in ("exclude", "categorical_features"):
-            options[name] = names_in(getattr(read, name)) or []
+        options |= {"columns": read.columns, "exclude": read.exclude or []}
+        options["categorical_features"] = read.categorical_features or []
     options |= {"missing": read.missing or "error"} | more
     try:
-        with waiting("looking at the columns", output.silent):
+        with _shown(_Progress("looking at the columns"), output.silent):
             source = open_source(stored_rows(data, read), **options)
     except SourceError as error:  # about a column that may well be the target
         if need_target and options.get("target") is None and error.column is not None:
@@ -107,19 +105,6 @@ def check_output(path: Path, *inputs: Any) -> None:
             raise UsageError(f"{path} is an input of this command, so it cannot be the output too.")
 
 
-def _check_row_options(data: str, read: RowOptions) -> None:
-    if read.format is None and data.endswith(MODEL_SUFFIX):
-        raise UsageError(
-            f"{data} is a model, not a table of rows. The model comes before the data."
-        )
-    if read.format is not None and read.format not in FORMATS:
-        raise UsageError(f"--format {read.format} is not one of {', '.join(FORMATS)}.")
-    try:
-        Dialect.of(**read.csv)
-    except SourceError as error:
-        raise UsageError(error.args[0]) from None
-
-
 def load_model(path: Path) -> Any:
     """Read a model, or say why there is none."""
     if str(path) == STANDARD:
@@ -144,7 +129,8 @@ def open_rows_for(
     keep: Sequence[str] = (),
 ) -> Source:
     """Open rows for a fitted model: its columns, its levels, its means for missing values."""
-    encoder, inputs, format = model.encoder_, model.fitted_.columns, read.format
+    encoder, inputs = model.encoder_, model.fitted_.columns
+    format: str | None = read.format
     if data != STANDARD:
         format = None if data.endswith(MODEL_SUFFIX) else find(data, format).format
     if encoder is not None and format is not None and format not in TABLES:
@@ -221,8 +207,7 @@ def _as_in_the_fit(read: Options, model: Any, format: str | None) -> tuple[Optio
     if format == "tsv":
         fitted.pop("delimiter", None)
     remembered = {name: value for name, value in fitted.items() if getattr(read, name) is None}
-    texts = {"na": [join_names(remembered["na"])]} if "na" in remembered else {}
-    return replace(read, **(remembered | texts)), remembered
+    return replace(read, **remembered), remembered
 
 
 @contextmanager
@@ -231,13 +216,6 @@ def watched(source: Source, doing: str, quiet: bool, again: bool = False) -> Ite
     progress = _Progress(doing, source.rows, again)
     with _shown(progress, quiet):
         yield source if quiet else replace(source, watch=progress.count)
-
-
-@contextmanager
-def waiting(doing: str, quiet: bool) -> Iterator[None]:
-    """Show that something is going on that takes an unknown time."""
-    with _shown(_Progress(doing), quiet):
-        yield
 
 
 class _Progress:
