@@ -29,9 +29,6 @@ folder or a quoted pattern of such files, or - for the standard input (with
   quadlin inspect houses.safetensors
   quadlin predict houses.safetensors new.csv -o prices.csv
 
-An output file replaces an existing file of that name in one step, when the
-new one is complete.
-
 Exit codes: 0 success; 1 something is wrong with the data, the model or a file;
 2 the command line is wrong; 130 stopped by Ctrl-C or SIGTERM.
 """

@@ -17,7 +17,7 @@ from quadlin.cli.options import (
     number,
     print_answer,
 )
-from quadlin.cli.rows import open_rows, stored_rows, watched
+from quadlin.cli.rows import classes_of, open_rows, stored_rows, watched
 from quadlin.core.arrays import to_numpy
 from quadlin.core.moments import Moments, survey
 from quadlin.core.rows import Rows
@@ -29,7 +29,6 @@ from quadlin.explain.diagnosis import listed
 from quadlin.explain.tables import text_table
 
 MARKS = {"good": "ok", "note": "note", "warning": "!"}
-NO_GAPS = "no value is missing."
 
 
 class Finding(NamedTuple):
@@ -79,7 +78,6 @@ def check(
         chosen = _without(chosen, unique)
     varies = to_numpy(total.features.varies(np.float64))
     constant = [name for name, v in zip(names, varies, strict=True) if not v]
-    labelled = source.labels is not None or source.boolean_target
     options = {name: getattr(read, name) for name in ("target", "weight", "format")} | read.csv
     for name in ("columns", "exclude", "categorical_features"):
         options[name] = getattr(chosen, name) or []
@@ -87,18 +85,18 @@ def check(
     if complete < n_rows:
         options["missing"] = read.missing or "mean"
     fitted = kept if options.get("missing") == "mean" else complete
-    options["classify"] = (not labelled and bool(target.has_two_values[0])) or None
+    options["classify"] = (classes_of(source) is None and bool(target.has_two_values[0])) or None
     used = {name: value for name, value in options.items() if value not in (None, [], "")}
     parts = ["quadlin fit", shlex.quote(shown), *(flag(n, v) for n, v in used.items())]
     command = " ".join([*parts, "-o model.safetensors"])
     reading = [w.message for w in noticed if not issubclass(w.category, IdentifierWarning)]
     lines += [Finding("note", "reading", text) for text in dict.fromkeys(map(sentence, reading))]
-    counts = listed([f"{name} {count:,}" for name, count in missing.most_common()])
-    gaps = f"{n_rows - complete:,} of {n_rows:,} rows lack a value ({counts})."
-    whole = complete == n_rows
-    lines.append(
-        Finding(*(("good", "missing", NO_GAPS) if whole else ("warning", "missing", gaps)))
-    )
+    gaps = Finding("good", "missing", "no value is missing.")
+    if complete < n_rows:
+        counts = listed([f"{name} {count:,}" for name, count in missing.most_common()])
+        text = f"{n_rows - complete:,} of {n_rows:,} rows lack a value ({counts})."
+        gaps = Finding("warning", "missing", text)
+    lines.append(gaps)
     for kind, what, columns in (
         ("good", "numbers", numbers),
         ("good", "categories", sorted(texts)),
@@ -109,8 +107,7 @@ def check(
         if columns:
             lines.append(Finding(kind, "columns", f"{listed(columns)}: {what}."))
     lines.append(_target(source, target))
-    few_rows = Finding("warning", "rows", f"{fitted}, but a fit needs at least 2.")
-    lines.append(few_rows if fitted < 2 else Finding("good", "rows", f"{fitted:,} to fit."))
+    lines.append(Finding("good", "rows", f"{fitted:,} to fit."))
     width = source.width - len(unique)
     title = "The standard input" if shown == "-" else source.title
     content = {
@@ -182,10 +179,8 @@ def _repeats(X: Any, j: int) -> bool:
 
 
 def _target(source: Source, target: Moments) -> Finding:
-    if source.labels is not None or source.boolean_target:
-        classes = ("False", "True") if source.labels is None else source.labels
-        text = f"has {len(classes)} classes ({listed(classes)}), so fit trains a classifier."
-        return Finding("note", "target", text)
+    if classes := classes_of(source):
+        return Finding("note", "target", f"has {classes}, so fit trains a classifier.")
     if not bool(target.varies(np.float64)[0]):
         text = f"is {number(float(target.mean[0]))} in every row: there is nothing to learn."
         return Finding("warning", "target", text)

@@ -23,7 +23,7 @@ from quadlin.cli.options import (
     print_note,
     split_names,
 )
-from quadlin.cli.rows import check_output, hold_rows, open_rows, watched
+from quadlin.cli.rows import check_output, classes_of, hold_rows, open_rows, watched
 from quadlin.core.losses import LOSSES
 from quadlin.data import Source
 from quadlin.data.encoder import text_columns
@@ -37,7 +37,7 @@ from quadlin.estimators.factorization_machines import (
 )
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.diagnosis import listed
-from quadlin.explain.tables import eigenvalues_name, found_pairs, rank_of, text_table
+from quadlin.explain.tables import found_pairs, rank_of, text_table
 from quadlin.files.model_file import PICKLE_SUFFIXES, save
 from quadlin.solve.lowrank.types import Status
 
@@ -94,12 +94,19 @@ def fit(
     classify
         Predict probabilities of classes. Automatic for a target of text, or of True and False.
     """
-    check_model_output(output, data)
+    check_output(output, data)
+    suffix = output.suffix.lower()
+    if suffix in (*PICKLE_SUFFIXES, ".onnx") or format_of(output.name) is not None:
+        raise UsageError(
+            f"-o {output}: fit writes a safetensors file. Use -o "
+            f"{output.with_suffix(MODEL_SUFFIX)}; quadlin export makes an ONNX graph of it."
+        )
     labels = None if classify is False else "learn"
     source, unasked = open_rows(data, read, answer, labels=labels), classify is None
-    if classify is None:
-        classify = _is_classified(source, answer)
-    estimator = make_estimator(model, source, fm, classify)
+    if classify is None and (classes := classes_of(source)):
+        print_note(f"The target {source.target!r} has {classes}: classifying.", answer.silent)
+        classify = True
+    estimator = make_estimator(model, source, fm, bool(classify))
     start, score, stopped = time.perf_counter(), None, False
     try:
         near = hold_rows(source, answer)
@@ -149,16 +156,6 @@ def fit(
         print_note(text, answer.silent)
 
 
-def check_model_output(path: Path, *inputs: Any) -> None:
-    """Raise an error for a name that promises another format than a model file's."""
-    check_output(path, *inputs)
-    if path.suffix.lower() in (*PICKLE_SUFFIXES, ".onnx") or format_of(path.name) is not None:
-        raise UsageError(
-            f"-o {path}: fit writes a safetensors file. Use -o {path.with_suffix(MODEL_SUFFIX)}; "
-            "quadlin export makes an ONNX graph of it."
-        )
-
-
 def make_estimator(model: ModelOptions, source: Source, fm: bool, classify: bool) -> Any:
     """Return the estimator that the options describe, with parameters that make sense."""
     if fm and (source.encoder is None or len(source.fields) < 2):
@@ -195,16 +192,6 @@ def value_of(text: Any) -> Any:
         return None if text == "none" else literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-
-
-def _is_classified(source: Source, answer: OutputOptions) -> bool:
-    """Tell whether the target holds classes although nobody said so, and note it."""
-    if source.labels is None and not source.boolean_target:
-        return False
-    labels = ("False", "True") if source.labels is None else source.labels
-    classes = f"{len(labels)} classes ({listed(labels)})"
-    print_note(f"The target {source.target!r} has {classes}: classifying.", answer.silent)
-    return True
 
 
 def _pair(text: str, names: Sequence[str]) -> tuple[str, str]:
@@ -244,19 +231,10 @@ def _outcome(model: Any, score: float | None) -> tuple[dict[str, Any], list[list
         "pairs": [pair._asdict() for part in parts for pair in found_pairs(part)],
         "loss": of_parts(losses),
     }
-    rank = rank_of(model) + _eigenvalues(model) if len(parts) == 1 else (
-        listed([str(part.rank_) for part in parts]) + "   one model for each class against the rest"
-    )  # fmt: skip
+    rank = rank_of(model) if len(parts) == 1 else listed([str(part.rank_) for part in parts])
     if labels:
         content["classes"] = labels
         table = [["classes", listed(list(map(str, labels)))], ["rank", rank]]
         return content, [*table, ["log-loss + penalty", listed(list(map(number, losses)))]]
     content |= {"eigenvalues": model.eigenvalues_, f"{name[0]}2_train".lower(): score}
-    shown = "none: not defined for a constant target" if score is None else number(score)
-    return content, [["rank", rank], [f"{name} (training)", shown]]
-
-
-def _eigenvalues(model: Any) -> str:
-    values = [number(float(value), sign=True) for value in model.eigenvalues_]
-    name = eigenvalues_name(model.rank_, len(model.coef_))
-    return f"   {name} {listed(values)}" if values else ""
+    return content, [["rank", rank], [f"{name} (training)", number(score)]]

@@ -87,8 +87,7 @@ def inspect(
         page = model_page(f"quadlin model {model}", summary, content, pictures)
         with atomic_write(html) as file:
             file.write(page.encode())
-    lines = str(summary).replace("to_frame() has all of them", "--top shows more").splitlines()
-    lines = [str(model), *map(as_flags, lines)]
+    lines = [str(model), *map(as_flags, str(summary).splitlines())]
     lines += [] if content["effects"] is None else _effects(content["effects"])
     lines += ["", "diagnosis", *(f"  {line}" for line in content["diagnosis"])]
     print_answer(content, lines, answer)

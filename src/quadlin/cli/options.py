@@ -232,8 +232,6 @@ def json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def number(value: float | None, sign: bool = False) -> str:
-    """Return a number with four significant digits."""
-    if value is None or not math.isfinite(value):
-        return "nan"
-    return f"{value:{'+' if sign else ''}.4g}"
+def number(value: float | None) -> str:
+    """Return a number with four significant digits, or "none"."""
+    return "none" if value is None else f"{value:.4g}"

@@ -5,11 +5,14 @@ import io
 import math
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import numpy as np
+from cyclopts import Parameter
+from cyclopts.validators import Number
 from sklearn.metrics import log_loss, roc_auc_score
 
 from quadlin.cli.options import (
@@ -43,9 +46,9 @@ def predict(
     model: Path,
     data: str,
     *,
-    output: Annotated[Path | None, OUTPUT_FILE] = None,
+    output: Annotated[Path, OUTPUT_FILE],
     std: bool = False,
-    interval: float | None = None,
+    interval: Annotated[float | None, Parameter(validator=Number(gt=0, lt=1))] = None,
     keep: Names = None,
     read: RowOptions = RowOptions(),
     answer: OutputOptions = OutputOptions(),
@@ -77,9 +80,13 @@ def predict(
         Columns to copy next to the predictions, separated by commas, such as identifiers.
     """
     fitted, kept = load_model(model), keep or []
-    output, suffix = _checked(output, answer, model, data)
-    if interval is not None and not 0 < interval < 1:
-        raise UsageError(f"--interval {interval:g} must lie between 0 and 1, such as 0.95.")
+    suffix = "-" if str(output) == STANDARD else output.suffix.lower()
+    if suffix == "-" and answer.json:
+        raise UsageError("-o - and --json would both print to the standard output.")
+    if suffix != "-":
+        if suffix not in SUFFIXES:
+            raise UsageError(f"-o {output} must end in {', '.join(SUFFIXES)}, or be -.")
+        check_output(output, model, data)
     if (std or interval) and isinstance(fitted, SecondOrderClassifier):
         raise UsageError("--std and --interval are for numbers; a classifier writes probabilities.")
     if kept and suffix == ".npy":
@@ -89,33 +96,15 @@ def predict(
         tables = _predicted(fitted, watched_rows, std, interval)
         first = next(tables)  # rows that do not fit the model raise an error before a file exists
         tables = chain([first], tables)
-        if suffix == "-":
-            rows = _write_tables(sys.stdout.buffer, ".csv", first.schema, tables)
-            sys.stdout.flush()
-        else:
-            write = _write_numbers if suffix == ".npy" else _write_tables
-            with atomic_write(output) as file:
-                rows = write(file, suffix, first.schema, tables)
+        write = _write_numbers if suffix == ".npy" else _write_tables
+        piped = nullcontext(sys.stdout.buffer)
+        with piped if suffix == "-" else atomic_write(output) as file:
+            rows = write(file, suffix, first.schema, tables)
     if source.dropped:
         text = f"warning: {source.dropped:,} rows with missing values have no prediction."
         print_note(text, quiet=False)
     content = {"output": str(output), "rows": rows, **row_counts(source)}
     print_answer(content, [f"{rows:,} predictions in {output}"] * (suffix != "-"), answer)
-
-
-def _checked(output: Path | None, answer: OutputOptions, *inputs: Any) -> tuple[Path, str]:
-    """Return where predictions go, and its suffix: a hyphen for the standard output."""
-    if output is None:
-        raise UsageError("Name a file for the predictions, such as -o predictions.csv, or -o -.")
-    if str(output) == STANDARD:
-        if answer.json:
-            raise UsageError("-o - and --json would both print to the standard output.")
-        return output, "-"
-    suffix = output.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise UsageError(f"-o {output} must end in {', '.join(SUFFIXES)}, or be -.")
-    check_output(output, *inputs)
-    return output, suffix
 
 
 def _predicted(model: Any, rows: Source, std: bool, level: float | None) -> Iterator[Any]:
@@ -151,7 +140,7 @@ def _write_tables(file: Any, suffix: str, schema: Any, tables: Iterator[Any]) ->
     from pyarrow.csv import CSVWriter, WriteOptions
     from pyarrow.parquet import ParquetWriter
 
-    if suffix == ".csv":
+    if suffix in (".csv", "-"):
         header = io.StringIO()  # Arrow would write all names in quotes
         csv.writer(header, lineterminator="\n").writerow(schema.names)
         file.write(header.getvalue().encode())
@@ -258,11 +247,9 @@ def _scores(model: Any, rows: Source) -> tuple[dict[str, Any], list[list[str]]]:
         "rmse_constant": math.sqrt(constant),
         "coverage_95": inside if with_std else None,
     }
-    constant_target = "not defined: the target is the same in all these rows"
-    unknown = None if nmse is not None else ["none", constant_target]
     table = [
-        ["R²", *(unknown or [number(content["r2"]), ""])],
-        ["NMSE", *(unknown or [number(nmse), "1 for the mean of these rows"])],
+        ["R²", number(content["r2"]), ""],
+        ["NMSE", number(nmse), "1 for the mean of these rows"],
         ["RMSE", number(content["rmse"]), ""],
         ["MAE", number(distance), ""],
         ["RMSE, constant", number(content["rmse_constant"]), "for the mean of the fitted rows"],

@@ -107,13 +107,7 @@ def check_output(path: Path, *inputs: Any) -> None:
 
 def load_model(path: Path) -> Any:
     """Read a model, or say why there is none."""
-    if str(path) == STANDARD:
-        raise UsageError("A model is read from a file, not from the standard input.")
-    if not path.exists():
-        raise FileNotFoundError(
-            f"There is no model {path}. Make one with: quadlin fit DATA -o {path}"
-        )
-    if path.is_dir() or format_of(path.name) is not None:
+    if format_of(path.name) is not None:
         raise UsageError(
             f"{path} is a table of rows, not a model file. The model comes before the data."
         )
@@ -161,19 +155,26 @@ def open_rows_for(
             keep=keep,
         )
         if encoder is None and source.encoder is not None:
-            raise _text_instead(data, sorted(map(str, source.reader.text)))
+            raise SourceError("These are levels.", min(map(str, source.reader.text)))
     except SourceError as error:
+        text = str(error)
         if encoder is None and error.column is not None:
-            error = _text_instead(data, [error.column])  # of which levels could not be made
+            text = f"{error.column!r} holds text, but the model was fitted to numbers. Correct the "
+            text += "column, or fit a model to rows with that text."
         if remembered:
             used = " ".join(flag(name, value) for name, value in remembered.items())
-            none = " (--weight '' for no weights)" if "weight" in remembered else ""
-            raise SourceError(
-                f"{error} The options of the fit were used: {used}. Give others if this table "
-                f"differs{none}."
-            ) from None
-        raise error from None
+            text += f" The options of the fit were used: {used}. Give others if this table differs"
+            text += " (--weight '' for no weights)." if "weight" in remembered else "."
+        raise SourceError(text) from None
     return source
+
+
+def classes_of(source: Source) -> str | None:
+    """Return the number of classes and their names for a target of text, or of True and False."""
+    if source.labels is None and not source.boolean_target:
+        return None
+    labels = ("False", "True") if source.labels is None else source.labels
+    return f"{len(labels)} classes ({listed(labels)})"
 
 
 def row_counts(source: Source) -> dict[str, Any]:
@@ -183,15 +184,6 @@ def row_counts(source: Source) -> dict[str, Any]:
         "unseen_levels": dict(source.unseen),
         "missing_text": dict(source.unseen.missing),
     }
-
-
-def _text_instead(data: str, columns: list[str]) -> SourceError:
-    """Return an error about text in columns that were numbers."""
-    where = "The standard input" if data == STANDARD else data
-    return SourceError(
-        f"{where}: {listed(columns)} holds text, but the model was fitted to numbers. Correct the "
-        "column, or fit a model to rows with that text."
-    )
 
 
 def _as_in_the_fit(read: Options, model: Any, format: str | None) -> tuple[Options, dict[str, Any]]:

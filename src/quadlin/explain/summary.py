@@ -179,7 +179,7 @@ class ModelSummary(Records[Term]):
         hidden = sum(not term.is_left_out for term in self.terms) - len(terms)
         if hidden:
             what = f"{hidden:,} weaker linear term{'s' * (hidden > 1)}"
-            lines.append(f"and {what}; to_frame() has all of them")
+            lines.append(f"and {what}; a larger `top` shows more")
         return lines
 
 
