@@ -24,11 +24,6 @@ DATA is a CSV, TSV, Parquet, Arrow, .npy, svmlight or libffm file, a
 folder or a quoted pattern of such files, or - for the standard input (with
 --format). Tables may be larger than memory.
 
-  quadlin check houses.csv --target price
-  quadlin fit houses.csv --target price -o houses.safetensors
-  quadlin inspect houses.safetensors
-  quadlin predict houses.safetensors new.csv -o prices.csv
-
 Exit codes: 0 success; 1 something is wrong with the data, the model or a file;
 2 the command line is wrong; 130 stopped by Ctrl-C or SIGTERM.
 """

@@ -4,7 +4,7 @@ import shlex
 import warnings
 from collections import Counter
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -72,7 +72,8 @@ def check(
     numbers = [name for name in map(str, source.columns or names) if name not in texts]
     first = next(iter(rows.walk())).X
     ids = find_ids(rows, numbers, names)
-    repeated = [name for name in ids if _repeats(first, names.index(name))]
+    values = {name: column_of(first, names.index(name)) for name in ids}
+    repeated = [name for name in ids if len(np.unique(values[name])) < len(values[name])]
     unique = [name for name in ids if name not in repeated]
     if len(unique) < len(numbers) + len(texts):
         chosen = _without(chosen, unique)
@@ -170,12 +171,6 @@ def _missing(rows: Rows, source: Source) -> tuple[Counter[str], int, int]:
             bad |= null
         kept, complete = kept + n, complete + int((~bad).sum())
     return +counts, kept, complete
-
-
-def _repeats(X: Any, j: int) -> bool:
-    """Tell whether a number is in several rows, as those of users and films are."""
-    values = column_of(X, j)
-    return len(np.unique(values)) < len(values)
 
 
 def _target(source: Source, target: Moments) -> Finding:

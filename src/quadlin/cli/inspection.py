@@ -21,10 +21,10 @@ from quadlin.cli.rows import (
     load_model,
     open_rows,
     open_rows_for,
-    stored_rows,
     watched,
 )
 from quadlin.estimators.classifier import SecondOrderClassifier
+from quadlin.explain.diagnosis import listed
 from quadlin.explain.page import describe, model_page, pictures_of
 from quadlin.explain.pairs import find_pairs
 from quadlin.explain.tables import text_table
@@ -68,13 +68,11 @@ def inspect(
         check_output(html, model, *([] if data is None else [data]))
     fitted, rows = load_model(model), None
     if data is not None:
-        data = stored_rows(data, read)
         rows = open_rows_for(fitted, data, read, answer, need_target=True)
-    target = read.target or fitted.fitted_.columns.target
     fitted = one_of(fitted, label)
     top = max(0, top)
     summary = fitted.summary(rows, top=top)
-    content = {"model": str(model), **describe(fitted, summary, top, rows, target)}
+    content = {"model": str(model), **describe(fitted, summary, top, rows, read.target)}
     if rows is not None and rows.weight is not None:
         content["r2_of"] += f", weighted by {rows.weight}"
         summary.facts[content["score"]] += f", weighted by {rows.weight}"
@@ -203,7 +201,5 @@ def export(
     graph = to_onnx(load_model(model), output, dtype=dtype).graph
     inputs = [node.name for node in graph.input]
     content = {"output": str(output), "inputs": inputs, "outputs": [n.name for n in graph.output]}
-    shown = ", ".join(inputs[:8]) + (" …" if len(inputs) > 8 else "")
     outputs = " and ".join(content["outputs"])
-    lines = [f"{output}: from {shown} to {outputs}"]
-    print_answer(content, lines, answer)
+    print_answer(content, [f"{output}: from {listed(inputs)} to {outputs}"], answer)

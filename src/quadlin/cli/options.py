@@ -3,6 +3,7 @@
 Whatever is printed passes `printable`: names of columns, levels and files come from strangers.
 """
 
+import csv
 import json
 import math
 import re
@@ -22,8 +23,6 @@ READING = Group("Reading rows", sort_key=10)
 OUTPUT = Group("Output", sort_key=20)
 MODEL_SUFFIX = ".safetensors"
 STANDARD = "(standard input or output)"  # what a lone hyphen becomes
-# A name in quotes, in which "" is one quote; or whatever stands before the next comma.
-NAME = re.compile(r'\s*(?:("(?:[^"]|"")*")\s*(?=,|$)|([^,]+))(?:,|$)')
 # Of all options: none has a negative unless it says so, and defaults are in the words of the help.
 EVERY_OPTION = Parameter(negative="", show_default=False)
 OUTPUT_FILE = Parameter(name=["--output", "-o"])
@@ -55,14 +54,12 @@ def read_names(kind: Any, tokens: Sequence[Any]) -> list[str]:
 def whole_number(kind: Any, tokens: Sequence[Any]) -> int | str:
     """Read a whole number, or "auto" where that is a choice."""
     text = str(tokens[0].value)
-    auto = "auto" in str(kind)
-    if auto and text == "auto":
+    if text == "auto" and "auto" in str(kind):
         return text
     try:
         return int(text)
     except ValueError:
-        other = " or auto" if auto else ""
-        raise ValueError(f"{text!r} is not a whole number{other}.") from None
+        raise ValueError(f"{text!r} is not a whole number.") from None
 
 
 WHOLE = Parameter(converter=whole_number)
@@ -143,11 +140,8 @@ def split_names(text: str) -> list[str]:
     >>> split_names('area, "size, net"')
     ['area', 'size, net']
     """
-    names = []
-    for quoted, bare in NAME.findall(text):
-        name = quoted[1:-1].replace('""', '"') if quoted else bare.strip()
-        names += [name] if name else []
-    return names
+    rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    return [name for row in rows for name in row if name]
 
 
 def join_names(names: Iterable[str]) -> str:

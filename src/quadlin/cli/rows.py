@@ -53,20 +53,11 @@ def open_rows(
         options |= {"columns": read.columns, "exclude": read.exclude or []}
         options["categorical_features"] = read.categorical_features or []
     options |= {"missing": read.missing or "error"} | more
-    try:
-        with _shown(_Progress("looking at the columns"), output.silent):
-            source = open_source(stored_rows(data, read), **options)
-    except SourceError as error:  # about a column that may well be the target
-        if need_target and options.get("target") is None and error.column is not None:
-            raise UsageError(
-                f"Name the target column with --target: it cannot be {error.column!r}."
-            ) from None
-        raise
+    with _shown(_Progress("looking at the columns"), output.silent):
+        source = open_source(stored_rows(data, read), **options)
     if need_target and not source.has_target:
-        # Columns that were chosen do not include the target.
-        chosen = any(options.get(name) is not None for name in ("encoder", "columns"))
-        names = "" if chosen else f"; the columns are {', '.join(map(str, source.columns[:12]))}"
-        raise UsageError(f"Name the target column with --target{names}.")
+        names = ", ".join(map(str, source.columns[:12]))
+        raise UsageError(f"Name the target column with --target; now {names} are features.")
     return source
 
 
