@@ -59,15 +59,15 @@ def with_units_for(rows: Rows, plan: P, surveyed: Survey) -> P:
     squares of more columns than fit in a matrix.
     """
     maker, options = plan.make_units, plan.options
-    columns, alone = len(maker.names), plan.automatic.alpha
+    columns, chosen = len(maker.names), plan.automatic.alpha  # whether penalties are chosen
     if not are_wide_and_sparse(rows, columns):
         return plan
     few = surveyed.tally.counting < options.dof(columns, options.rank)
-    if maker.squares == "auto" and columns >= EXACT_COLUMNS and (few or alone):
+    if maker.squares == "auto" and columns >= EXACT_COLUMNS and (few or chosen):
         wide = replace(maker, wide=True)
         units = replace(wide, loss="squared")(surveyed.features, surveyed.target)
         maker = wide if can_sweep(rows, units, options) else maker
-    return replace(plan, make_units=replace(maker, raw=alone))
+    return replace(plan, make_units=replace(maker, raw=chosen))
 
 
 def fit_swept(
