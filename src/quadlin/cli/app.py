@@ -25,7 +25,7 @@ folder or a quoted pattern of such files, or - for the standard input (with
 --format). Tables may be larger than memory.
 
 Exit codes: 0 success; 1 something is wrong with the data, the model or a file;
-2 the command line is wrong; 130 stopped by Ctrl-C or SIGTERM.
+2 the command line cannot be parsed; 130 stopped by Ctrl-C or SIGTERM.
 """
 # The module of each command is imported when the command is called; the list needs its first line.
 COMMANDS = {
