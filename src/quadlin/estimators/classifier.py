@@ -1,7 +1,7 @@
 """Classifiers: labels in, log-odds learned for each class against the rest, probabilities out."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -596,6 +596,7 @@ def _all_classes(classes: Any, before: np.ndarray | None) -> np.ndarray:
     return named
 
 
+@dataclass(eq=False, repr=False)
 class SecondOrderClassifier(Classifying, SecondOrderModel):
     r"""Classifier whose log-odds are a second order linear model, of low rank and a few pairs.
 
@@ -724,37 +725,19 @@ class SecondOrderClassifier(Classifying, SecondOrderModel):
     [[0.0, 1.0], [1.0, 0.0]]
     """
 
-    def __init__(
-        self,
-        rank: int | str = "auto",
-        *,
-        alpha: float | tuple[float, float] | str = "auto",
-        pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
-        squares: bool | str = "auto",
-        class_weight: Mapping[Any, float] | str | None = None,
-        categorical_features: Categories = "from_dtype",
-        missing: str = "error",
-        extrapolation: str = "clip",
-        uncertainty: bool | str = False,
-        fit_intercept: bool = True,
-        max_iter: int = 50,
-        tol: float = 1e-6,
-        max_memory: int | str = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.rank = rank
-        self.alpha = alpha
-        self.pairs = pairs
-        self.squares = squares
-        self.class_weight = class_weight
-        self.categorical_features = categorical_features
-        self.missing = missing
-        self.extrapolation = extrapolation
-        self.uncertainty = uncertainty
-        self.fit_intercept = fit_intercept
-        self.max_iter = max_iter
-        self.tol = tol
-        self.max_memory = max_memory
-        self.warm_start = warm_start
-        self.random_state = random_state
+    rank: int | str = "auto"
+    _: KW_ONLY
+    alpha: float | tuple[float, float] | str = "auto"
+    pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto"
+    squares: bool | str = "auto"
+    class_weight: Mapping[Any, float] | str | None = None
+    categorical_features: Categories = "from_dtype"
+    missing: str = "error"
+    extrapolation: str = "clip"
+    uncertainty: bool | str = False
+    fit_intercept: bool = True
+    max_iter: int = 50
+    tol: float = 1e-6
+    max_memory: int | str = "auto"
+    warm_start: bool = False
+    random_state: Any = None

@@ -1,6 +1,7 @@
 """Ranks and penalties chosen by cross-validation, with scikit-learn's grid search."""
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from math import sqrt
 from typing import Any, Self
 
@@ -28,6 +29,7 @@ SAME = 0.01  # of the standard error of the best score: fits themselves are no m
 EXACT = 1e-9  # of the variance of y: mean squared errors below are rounding
 
 
+@dataclass(eq=False, repr=False)
 class SecondOrderRegressorCV(Regressing, SecondOrderModel):
     r"""Second order linear model with rank and penalties chosen by cross-validation.
 
@@ -100,40 +102,22 @@ class SecondOrderRegressorCV(Regressing, SecondOrderModel):
     True
     """
 
-    def __init__(
-        self,
-        ranks: Sequence[int] | None = None,
-        alphas: Sequence[str | float | Alpha] | None = None,
-        cv: Any = None,
-        *,
-        scoring: Any = None,
-        pairs: str | int | Sequence[tuple[Name, Name]] | None = None,
-        squares: bool | str = "auto",
-        loss: str = "squared",
-        categorical_features: Categories = "from_dtype",
-        missing: str = "error",
-        extrapolation: str = "clip",
-        uncertainty: bool | str = False,
-        fit_intercept: bool = True,
-        max_iter: int = 50,
-        tol: float = 1e-6,
-        random_state: Any = None,
-    ) -> None:
-        self.ranks = ranks
-        self.alphas = alphas
-        self.cv = cv
-        self.scoring = scoring
-        self.pairs = pairs
-        self.squares = squares
-        self.loss = loss
-        self.categorical_features = categorical_features
-        self.missing = missing
-        self.extrapolation = extrapolation
-        self.uncertainty = uncertainty
-        self.fit_intercept = fit_intercept
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+    ranks: Sequence[int] | None = None
+    alphas: Sequence[str | float | Alpha] | None = None
+    cv: Any = None
+    _: KW_ONLY
+    scoring: Any = None
+    pairs: str | int | Sequence[tuple[Name, Name]] | None = None
+    squares: bool | str = "auto"
+    loss: str = "squared"
+    categorical_features: Categories = "from_dtype"
+    missing: str = "error"
+    extrapolation: str = "clip"
+    uncertainty: bool | str = False
+    fit_intercept: bool = True
+    max_iter: int = 50
+    tol: float = 1e-6
+    random_state: Any = None
 
     def fit(
         self, X: RowsLike, y: Vector = None, sample_weight: Vector = None, *, groups: Vector = None

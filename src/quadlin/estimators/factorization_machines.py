@@ -1,7 +1,6 @@
 """Factorization machines: second order models without squares, of fields by their posterior."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from quadlin.core.messages import warn
 from quadlin.core.moments import survey
 from quadlin.data import Source, is_dask
 from quadlin.data.encoder import joint, places, with_levels_of
-from quadlin.data.names import Categories, Name
 from quadlin.estimators.checks import (
     check_row_count,
     check_weights,
@@ -57,7 +55,6 @@ NO_ROOM = (
 class ByPosterior:
     """A machine that learns rows of one-hot fields by the posterior of their levels, if it can."""
 
-    squares: Any = False  # not a parameter
     takes_ids = True
     draws: int | None
     warm_start: bool
@@ -270,6 +267,7 @@ def with_levels(fitted: Fitted, X: Any) -> tuple[Fitted, Any]:
     return Fitted(moved, columns, grown.fields), X
 
 
+@dataclass(eq=False, repr=False)
 class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegressor):
     r"""Factorization machine: a second order linear model without squares.
 
@@ -368,42 +366,8 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     True
     """
 
-    def __init__(
-        self,
-        rank: int | str = "auto",
-        *,
-        alpha: float | tuple[float, float] | str = "auto",
-        pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
-        loss: str = "squared",
-        categorical_features: Categories = "from_dtype",
-        missing: str = "error",
-        extrapolation: str = "clip",
-        uncertainty: bool | str = False,
-        draws: int | None = None,
-        fit_intercept: bool = True,
-        solver: str = "auto",
-        max_iter: int = 50,
-        tol: float = 1e-6,
-        max_memory: int | str = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.rank = rank
-        self.alpha = alpha
-        self.pairs = pairs
-        self.loss = loss
-        self.categorical_features = categorical_features
-        self.missing = missing
-        self.extrapolation = extrapolation
-        self.uncertainty = uncertainty
-        self.draws = draws
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.max_memory = max_memory
-        self.warm_start = warm_start
-        self.random_state = random_state
+    draws: int | None = field(default=None, kw_only=True)
+    squares: Any = field(default=False, init=False)  # no parameter
 
     def _fitted_rows(self, job: Job) -> Fitted:
         """Fit rows of one-hot fields by their posterior where that is possible."""
@@ -414,6 +378,7 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
         return with_levels(fitted, X)
 
 
+@dataclass(eq=False, repr=False)
 class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, SecondOrderClassifier):
     r"""Factorization machine for labels: log-odds without squares.
 
@@ -477,40 +442,8 @@ class FactorizationMachineClassifier(ByPosterior, RecommendingLabels, SecondOrde
         """Tell whether several classes may be fitted together: not those by a posterior."""
         return self.draws is None and not has_posterior(self)
 
-    def __init__(
-        self,
-        rank: int | str = "auto",
-        *,
-        alpha: float | tuple[float, float] | str = "auto",
-        pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
-        class_weight: Mapping[Any, float] | str | None = None,
-        categorical_features: Categories = "from_dtype",
-        missing: str = "error",
-        extrapolation: str = "clip",
-        uncertainty: bool | str = False,
-        draws: int | None = None,
-        fit_intercept: bool = True,
-        max_iter: int = 50,
-        tol: float = 1e-6,
-        max_memory: int | str = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.rank = rank
-        self.alpha = alpha
-        self.pairs = pairs
-        self.class_weight = class_weight
-        self.categorical_features = categorical_features
-        self.missing = missing
-        self.extrapolation = extrapolation
-        self.uncertainty = uncertainty
-        self.draws = draws
-        self.fit_intercept = fit_intercept
-        self.max_iter = max_iter
-        self.tol = tol
-        self.max_memory = max_memory
-        self.warm_start = warm_start
-        self.random_state = random_state
+    draws: int | None = field(default=None, kw_only=True)
+    squares: Any = field(default=False, init=False)  # no parameter
 
     def _fitted_labels(self, job: Job) -> Fitted:
         """Fit rows of one-hot fields by their posterior where that is possible."""

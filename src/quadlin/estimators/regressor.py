@@ -1,6 +1,7 @@
 """The regressor: its parameters, attributes and cost, and predictions of targets."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -217,6 +218,7 @@ def explained(loss: Loss, predicted: Iterable[tuple[Chunk, Array, Any]]) -> floa
     return 1 - left / loss.null(target.weight, mean, variance, entropy)
 
 
+@dataclass(eq=False, repr=False)
 class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
     r"""Second order linear model: a signed quadratic part of low rank, and a few pairs.
 
@@ -336,39 +338,20 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
     ([('x3', 'x4', -2), ('x1', 'x2', 1)], 0)
     """
 
-    def __init__(
-        self,
-        rank: int | str = "auto",
-        *,
-        alpha: float | tuple[float, float] | str = "auto",
-        pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto",
-        squares: bool | str = "auto",
-        loss: str = "squared",
-        categorical_features: Categories = "from_dtype",
-        missing: str = "error",
-        extrapolation: str = "clip",
-        uncertainty: bool | str = False,
-        fit_intercept: bool = True,
-        solver: str = "auto",
-        max_iter: int = 50,
-        tol: float = 1e-6,
-        max_memory: int | str = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.rank = rank
-        self.alpha = alpha
-        self.pairs = pairs
-        self.squares = squares
-        self.loss = loss
-        self.categorical_features = categorical_features
-        self.missing = missing
-        self.extrapolation = extrapolation
-        self.uncertainty = uncertainty
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.max_memory = max_memory
-        self.warm_start = warm_start
-        self.random_state = random_state
+    rank: int | str = "auto"
+    _: KW_ONLY
+    alpha: float | tuple[float, float] | str = "auto"
+    pairs: str | int | Sequence[tuple[Name, Name]] | None = "auto"
+    squares: bool | str = "auto"
+    loss: str = "squared"
+    categorical_features: Categories = "from_dtype"
+    missing: str = "error"
+    extrapolation: str = "clip"
+    uncertainty: bool | str = False
+    fit_intercept: bool = True
+    solver: str = "auto"
+    max_iter: int = 50
+    tol: float = 1e-6
+    max_memory: int | str = "auto"
+    warm_start: bool = False
+    random_state: Any = None

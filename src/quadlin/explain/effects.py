@@ -128,6 +128,7 @@ def effects_of(model: Decomposition, state: FitState, blocks: Iterable[Any] | No
     else:
         table, count = measured_strengths(model, blocks)
         rows = f"the {count:,} rows given"
+    table = np.maximum(table, table.T)  # whose rounding may differ
     names, alone = [column.name for column in model.columns], np.diag(table)
     i, j = np.triu_indices(len(names), 1)
     pairs = np.argsort(-table[i, j], kind="stable")
