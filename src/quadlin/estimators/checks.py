@@ -18,12 +18,12 @@ from sklearn import __version__, get_config
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import validate_data
 
-from quadlin.core.arrays import Array, moved, namespace, refuse_broken_sparse, to_numpy
+from quadlin.core.arrays import Array, moved, namespace, to_numpy
 from quadlin.core.losses import LOSSES, OF_REGRESSORS, loss_named
 from quadlin.core.messages import warn
 from quadlin.core.moments import Survey, Tally
 from quadlin.data.columns import TIMES, dates_in
-from quadlin.explain.diagnosis import listed
+from quadlin.explain.diagnosis import HANDFUL, MANY, listed
 from quadlin.solve.lowrank.types import Options
 
 # Before 1.9 scikit-learn asks frames for their names by a protocol that polars 2 does not have.
@@ -31,10 +31,7 @@ _SEES_FRAMES = tuple(map(int, __version__.split(".")[:2])) >= (1, 9)
 
 DATES = (date, time, timedelta, np.datetime64, np.timedelta64)  # of objects, pandas' included
 Rule = tuple[Callable[[Any], bool], str]
-FEW_LABELS = 0.1  # that each row of a stream may count as
-MERGED = 1000  # times the distance of neighbouring numbers: a column of a smaller range is rounding
 HEAVIEST = {32: 1e18, 64: 1e60}  # a mean weight whose sums, and their squares, are still numbers
-MANY_ROWS, HANDFUL = 100, 6  # fewer rows that carry a fourth moment are worth a warning
 
 
 def is_auto(value: Any) -> bool:
@@ -166,28 +163,6 @@ def check_one_pass(estimator: Any) -> None:
     )
 
 
-class _NamedRows:
-    """A frame as rows with names, by the protocol that older versions of scikit-learn ask for."""
-
-    def __init__(self, frame: nw.DataFrame[Any]):
-        self.frame, self.shape = frame, frame.shape
-
-    def __len__(self) -> int:
-        return len(self.frame)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self.frame.to_numpy(), dtype=dtype)
-
-    def __dataframe__(self) -> "_NamedRows":
-        return self
-
-    def column_names(self) -> list[str]:
-        return self.frame.columns
-
-    def num_rows(self) -> int:
-        return len(self.frame)
-
-
 def float_types(X: Any) -> tuple[Any, Any]:
     """Return the dtypes that rows may keep, in the namespace scikit-learn will leave them in.
 
@@ -226,7 +201,7 @@ def validated(estimator: Any, X: Any, *target: Any, **checks: Any) -> Any:
     """Return what `validate_data` does, which notes or compares the names of the columns."""
     if not _SEES_FRAMES and not hasattr(X, "__dataframe__"):
         frame = nw.from_native(X, eager_only=True, pass_through=True)
-        X = _NamedRows(frame) if isinstance(frame, nw.DataFrame) else X
+        X = frame.to_pandas() if isinstance(frame, nw.DataFrame) else X
     return validate_data(estimator, X, *target, **checks)
 
 
@@ -331,39 +306,12 @@ def refuse_dates(values: Any, name: str, advice: str = "") -> None:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Check that no entry is masked: below the mask are numbers that mean nothing."""
+    """Raise an error for masked entries: below the mask are numbers that mean nothing."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        count = int(np.count_nonzero(np.ma.getmaskarray(values)))
         raise ValueError(
-            f"{name} is a masked array with {count} masked entries, whose values are meaningless. "
-            + (
-                'Use X.filled(np.nan) with missing="mean", or drop those rows.'
-                if name == "X"
-                else "Drop those rows."
-            )
+            f"{name} is a masked array with {np.ma.count_masked(values)} masked entries, whose "
+            f'values are meaningless. Drop those rows, or give X.filled(np.nan) and missing="mean".'
         )
-
-
-def refuse_no_table(X: Any) -> None:
-    """Check that rows are a table, for kinds for which scikit-learn has no clear error."""
-    kind, dtype = type(X).__name__, getattr(X, "dtype", None)
-    if (isinstance(X, dict | set) and not issparse(X)) or hasattr(X, "__next__"):
-        raise TypeError(
-            f"X is a {kind}, not a table. Give an array, a sparse matrix or a frame (pd.DataFrame "
-            "of a dict of columns), or open rows that come one by one with quadlin.open_source."
-        )
-    if isinstance(dtype, np.dtype) and dtype.names:
-        raise TypeError(
-            f"X is a structured array with the fields {', '.join(dtype.names)}. Give a table: "
-            "pd.DataFrame(X), or np.lib.recfunctions.structured_to_unstructured(X)."
-        )
-    shape: tuple[int, ...] = getattr(X, "shape", ())
-    if len(shape) == 2 and shape[1] == 0 and hasattr(X, "columns"):
-        raise ValueError(
-            f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required: the "
-            "frame has no columns."
-        )
-    refuse_broken_sparse(X)
 
 
 def _objects(values: Any) -> list[Any]:
@@ -378,7 +326,13 @@ def _objects(values: Any) -> list[Any]:
 
 def check_survey(surveyed: Survey, dtype: Any, names: Sequence[str], options: Options) -> None:
     """Check that rows can be fitted, and warn of suspicious ones, by what one pass showed."""
-    check_row_count(surveyed.tally.rows)
+    if surveyed.tally.rows < 2:
+        raise ValueError("There is 1 row with a target, but a fit needs at least 2. Add rows.")
+    if surveyed.tally.rows == 2:
+        warn(
+            "There are only 2 rows. A line passes through any two, so the fit says nothing about "
+            "the error of its predictions. Add rows.",
+        )
     check_weights(surveyed.tally, dtype)
     low = float(surveyed.target.low[0])
     if LOSSES[options.loss].nonnegative and low < 0:
@@ -387,18 +341,10 @@ def check_survey(surveyed: Survey, dtype: Any, names: Sequence[str], options: Op
             'and other targets ≥ 0. Leave those rows out, or use loss="squared".'
         )
     _check_merged(surveyed, names)
-    warn_if_constant(surveyed)
-
-
-def check_row_count(rows: int) -> None:
-    """Raise an error for a single row, as of an array, and warn of two."""
-    if rows < 2:
-        raise ValueError("There is 1 row with a target, but a fit needs at least 2. Add rows.")
-    if rows == 2:
-        warn(
-            "There are only 2 rows. A line passes through any two, so the fit says nothing about "
-            "the error of its predictions. Add rows.",
-        )
+    target = surveyed.target
+    if not bool(target.varies(target.mean.dtype)[0]):
+        mean = float(target.mean[0])
+        warn(f"The target is {mean:.4g} in every row, so the model is constant.")
 
 
 def check_weights(tally: Tally, dtype: Any) -> None:
@@ -412,33 +358,16 @@ def check_weights(tally: Tally, dtype: Any) -> None:
         )
 
 
-def warn_of_light_labels(tally: Tally) -> None:
-    """Warn of weights that count few labels, as a stream begins."""
-    if tally.weight < FEW_LABELS * tally.counting:
-        warn(
-            f"The weights are {tally.weight / tally.counting:.0e} on average. In a stream weights "
-            f"count labels, and the {tally.counting:,} rows count as {tally.weight:.2g}. Divide "
-            "them by their mean.",
-        )
-
-
-def warn_if_constant(surveyed: Survey) -> None:
-    """Warn of a target from which there is nothing to learn."""
-    target = surveyed.target
-    if not bool(target.varies(target.mean.dtype)[0]):
-        mean = float(target.mean[0])
-        warn(f"The target is {mean:.4g} in every row, so the model is constant.")
-
-
 def _check_merged(surveyed: Survey, names: Sequence[str]) -> None:
     """Raise an error for numbers so large, and so close, that float64 has merged some of them.
 
     Whatever they were before: integers of a file, of Python or of an array of objects.
     """
+    rows = surveyed.tally.rows  # with fewer numbers than rows in a range, some are equal
     for moments, titles in ((surveyed.features, names), (surveyed.target, ["y"])):
         low, high = (to_numpy(a).astype(np.float64) for a in (moments.low, moments.high))
         gap = np.spacing(np.maximum(np.abs(low), np.abs(high)))
-        for j in np.flatnonzero((gap > 1) & (low < high) & (high - low < MERGED * gap)).tolist():
+        for j in np.flatnonzero((gap > 1) & (low < high) & (high - low < rows * gap)).tolist():
             what = "The target" if titles == ["y"] else f"Column {titles[j]!r}"
             raise ValueError(
                 f"{what} holds numbers from {low[j]:.0f} to {high[j]:.0f}, which float64 rounds to "
@@ -454,7 +383,7 @@ def warn_of_extremes(surveyed: Survey, names: Sequence[str], robust: bool) -> No
     Σz⁴ = nφ, and a row that is far from all others has z² ≈ n: so about n/φ rows carry it.
     """
     features, target = surveyed.features, surveyed.target
-    most = max(features.weight, MANY_ROWS) / HANDFUL
+    most = max(features.weight, MANY) / HANDFUL
     few = to_numpy((features.phi > most) & ~features.has_two_values & (features.var > 0))
     if extreme := [names[int(j)] for j in np.flatnonzero(few) if names]:
         warn(

@@ -12,13 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import Array, moved, namespace, to_numpy, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import each_warning_once
-from quadlin.core.moments import Moments, Survey, Tally
+from quadlin.core.moments import Moments, Survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.data.dask_rows import lazily
 from quadlin.data.names import Categories, Name
 from quadlin.estimators.base import SecondOrderModel
-from quadlin.estimators.checks import check_options, warn_of_light_labels
+from quadlin.estimators.checks import check_options
 from quadlin.estimators.classes import (
     LabelledRows,
     check_whole,
@@ -354,9 +354,6 @@ class Classifying(ClassifierMixin, Learning):
                 codes = codes_of(labels, classes)[1]
             X = in_model_dtype(chunk.X, caller, *streams[0].example_and_dtype)
             weight = _weighted(chunk, codes, factors)
-            tally = Tally.of(Chunk(X, chunk.y, weight))
-            if not streams[0].n_rows:
-                warn_of_light_labels(tally)
             targets = [
                 moved((codes == label).astype(np.float64), chunk.y)
                 for label in fitted_classes(len(classes))

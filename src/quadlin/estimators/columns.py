@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import check_is_fitted
 
-from quadlin.core.arrays import canonical, moved, namespace
+from quadlin.core.arrays import canonical, moved, namespace, refuse_broken_sparse
 from quadlin.core.chunks import Chunk, MemorySource, Table
 from quadlin.core.messages import warn
 from quadlin.core.moments import Tally
@@ -31,7 +31,6 @@ from quadlin.estimators.checks import (
     checked_weight,
     float_types,
     refuse_masked,
-    refuse_no_table,
     validated,
     validated_numbers,
 )
@@ -214,7 +213,7 @@ def _check_table(estimator: Any, X: Any, columns: Columns | None) -> None:
         return name in text_columns(columns.encoder)
 
     check_frame(X, is_category)
-    refuse_no_table(X)
+    refuse_broken_sparse(X)
     refuse_masked(X, "X")
 
 

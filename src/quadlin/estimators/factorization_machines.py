@@ -13,12 +13,10 @@ from quadlin.core.moments import survey
 from quadlin.data import Source, is_dask
 from quadlin.data.encoder import joint, places, with_levels_of
 from quadlin.estimators.checks import (
-    check_row_count,
-    check_weights,
+    check_survey,
     is_asked_for,
     is_auto,
     is_whole,
-    warn_if_constant,
 )
 from quadlin.estimators.classifier import SecondOrderClassifier
 from quadlin.estimators.fitted import Fitted, FittedClasses, Job
@@ -122,9 +120,7 @@ def fit_fields(
     With `draws`, the predictions are means over so many draws.
     """
     task, rows, surveyed = job.task, job.rows, job.rows.reduce(survey)
-    check_row_count(surveyed.tally.rows)
-    check_weights(surveyed.tally, task.make_units.dtype)
-    warn_if_constant(surveyed)
+    check_survey(surveyed, task.make_units.dtype, task.make_units.names, task.options)
     sweeping = Sweeping.of_fields(source, rows, task, surveyed, task.robust, before)
     fields, machine = task.make_units.fields, sweeping.contexts.machine
 

@@ -29,7 +29,7 @@ from quadlin.solve.lowrank.whitening import Full
 from quadlin.stream.strict import SIGNIFICANT
 
 LEAST_PENALTY = 1e-9  # of the weight: dependent columns leave a matrix that has no inverse
-HANDFUL = 5  # rows
+HANDFUL, MANY = 5, 100  # rows that dominate a sum, and of how many at least
 LEFT_OVER = 2.0  # times the noise level: a component of the residual that is worth a rank
 COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a linear dependence
 
@@ -221,7 +221,7 @@ def _outliers(errors: np.ndarray, robust: bool) -> list[str]:
     """Name the rows whose targets dominate squared errors, if they are a handful."""
     top = np.argsort(-errors)[:HANDFUL]
     shares = np.cumsum(errors[top]) / max(float(errors.sum()), 1e-300)
-    if len(errors) < 20 * HANDFUL or shares[-1] <= 0.5:
+    if len(errors) < MANY or shares[-1] <= 0.5:
         return []
     count = int(np.argmax(shares > 0.5)) + 1
     which = f"row{'s' * (count > 1)} {', '.join(map(str, sorted(top[:count].tolist())))}"

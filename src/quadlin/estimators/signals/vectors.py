@@ -19,7 +19,6 @@ from quadlin.estimators.checks import (
     checked_weight,
     float_types,
     refuse_masked,
-    refuse_no_table,
     validated,
 )
 from quadlin.solve.lowrank.types import Record, Status
@@ -108,7 +107,6 @@ def refuse_other_vectors(A: Any) -> None:
             f"A has the shape {shape}. Give vectors as rows, (n, d), not matrices aaᵀ or abᵀ."
         )
     refuse_broken_sparse(A, "A")
-    refuse_no_table(A)
     refuse_masked(A, "A")
 
 
