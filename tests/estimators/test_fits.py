@@ -1,4 +1,4 @@
-"""What a fit reports is what happened: standard errors, passes, and classes it did not reach."""
+"""What a fit reports is what happened: standard errors and passes."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,6 @@ from quadlin import (
     FactorizationMachineRegressor,
     SecondOrderClassifier,
     SecondOrderRegressor,
-    Status,
     open_source,
 )
 
@@ -29,17 +28,15 @@ def test_robust_errors_of_hubers_loss_are_those_of_refits():
 
 
 class Table:
-    """Rows that count how often they are read, and are cut off after so many times."""
+    """Rows that count how often they are read."""
 
-    def __init__(self, X, y, most=np.inf):
-        self.X, self.y, self.most, self.read = X, y, most, 0
+    def __init__(self, X, y):
+        self.X, self.y, self.read = X, y, 0
         self.source = open_source(self.rows)
         self.read = 0  # opening looks at them
 
     def rows(self):
         self.read += 1
-        if self.read > self.most:
-            raise KeyboardInterrupt
         yield self.X, self.y
 
 
@@ -71,18 +68,3 @@ def test_the_passes_that_are_reported_are_the_times_that_rows_were_read(model, c
     model.set_params(random_state=0).fit(table.source)
     passes = model.n_passes_ if hasattr(model, "classes_") else model.history_[-1].passes
     assert passes == table.read
-
-
-def test_classes_that_a_fit_did_not_come_to_are_predicted_by_their_shares():
-    X, y = drawn(3)
-    options = {"rank": 1, "alpha": 0.0, "pairs": None, "random_state": 0}
-    whole = Table(X, y)
-    expected = SecondOrderClassifier(**options).fit(whole.source).decision_function(X)
-    model = SecondOrderClassifier(**options)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(Table(X, y, most=whole.read // 2).source)
-    assert model.status_ is Status.interrupted
-    f = model.decision_function(X)
-    np.testing.assert_allclose(f[:, 0], expected[:, 0], atol=1e-6)
-    np.testing.assert_allclose(f[:, 2], np.log(0.5), atol=1e-6)  # a third of the rows
-    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)

@@ -308,9 +308,10 @@ def refuse_dates(values: Any, name: str, advice: str = "") -> None:
 def refuse_masked(values: Any, name: str) -> None:
     """Raise an error for masked entries: below the mask are numbers that mean nothing."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        count = np.count_nonzero(np.ma.getmaskarray(values))
         raise ValueError(
-            f"{name} is a masked array with {np.ma.count_masked(values)} masked entries, whose "
-            f'values are meaningless. Drop those rows, or give X.filled(np.nan) and missing="mean".'
+            f"{name} is a masked array with {count} masked entries, whose values are meaningless. "
+            'Drop those rows, or give X.filled(np.nan) and missing="mean".'
         )
 
 

@@ -123,11 +123,6 @@ class LabelledRows(MemorySource):
 
     classes: Any = None  # (K,), the labels
 
-    @property
-    def all(self) -> Chunk:
-        """Return the rows as one chunk."""
-        return Chunk(self.X, self.y, self.weight)
-
 
 def class_names(source: MemorySource | Source) -> np.ndarray | None:
     """Return the labels that the targets of rows are positions of; None where they are numbers."""

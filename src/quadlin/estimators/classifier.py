@@ -12,13 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import Array, moved, namespace, to_numpy, unflagged
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.messages import each_warning_once
-from quadlin.core.moments import Moments, Survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask
 from quadlin.data.dask_rows import lazily
 from quadlin.data.names import Categories, Name
 from quadlin.estimators.base import SecondOrderModel
-from quadlin.estimators.checks import check_options
 from quadlin.estimators.classes import (
     LabelledRows,
     check_whole,
@@ -38,10 +36,10 @@ from quadlin.estimators.columns import (
 )
 from quadlin.estimators.fitted import Fitted, FittedClasses, Job, in_model_dtype, require_law
 from quadlin.estimators.learning import Learning
-from quadlin.estimators.tasks import FitResult, seed_of, task_of
+from quadlin.estimators.tasks import FitResult
 from quadlin.solve.composite.joint_classes import ClassRows, fit_jointly
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.labels.logistic import LogisticFit
+from quadlin.solve.labels.class_probabilities import log_probabilities, probabilities
 from quadlin.solve.lowrank.types import FIXED, Status
 from quadlin.stream.stream import Stream
 
@@ -120,9 +118,9 @@ class Classifying(ClassifierMixin, Learning):
         fitted = self._classes_fitted()
         if return_std:
             f, error = self.decision_function(X, return_std=True)
-            p = fitted.probabilities(f)
+            p = probabilities(f)
             return p, p * (1 - p) * (error if error.ndim == 2 else error[:, None])
-        return self._of_log_odds(X, "predict_proba", fitted.probabilities, len(fitted.classes))
+        return self._of_log_odds(X, "predict_proba", probabilities, len(fitted.classes))
 
     def predict_log_proba(self, X: RowsLike) -> np.ndarray:
         """Return the logarithms of `predict_proba`, which do not underflow for two classes.
@@ -137,7 +135,7 @@ class Classifying(ClassifierMixin, Learning):
         array (n_samples, n_classes)
         """
         fitted, method = self._classes_fitted(), "predict_log_proba"
-        return self._of_log_odds(X, method, fitted.log_probabilities, len(fitted.classes))
+        return self._of_log_odds(X, method, log_probabilities, len(fitted.classes))
 
     def predict(self, X: RowsLike) -> np.ndarray:
         """Return the most probable label of each row.
@@ -170,7 +168,7 @@ class Classifying(ClassifierMixin, Learning):
         fitted = self._classes_fitted()
         for chunk, inside in self._chunks(source, "predict"):
             f = fitted.log_odds(inside)
-            yield chunk, fitted.probabilities(f), fitted.labels(f)
+            yield chunk, probabilities(f), fitted.labels(f)
 
     def score(self, X: RowsLike, y: Vector = None, sample_weight: Vector = None) -> float:
         """Return the accuracy, the share of labels that are predicted.
@@ -308,7 +306,6 @@ class Classifying(ClassifierMixin, Learning):
         """
         fitted = self._classes_fitted() if self.__sklearn_is_fitted__() else None
         self._check_stream(None if fitted is None else fitted.parts[0])
-        check_options(self)
         if checkpoint is not None:
             raise ValueError(
                 "partial_fit of a classifier has no checkpoint: save the classifier from time to "
@@ -319,21 +316,12 @@ class Classifying(ClassifierMixin, Learning):
                 'class_weight="balanced" needs to see all rows first. Use `fit`, or give '
                 "partial_fit a dict of weights."
             )
-        if fitted is not None:
-            self._refuse_changes(fitted.parts[0])
-            fitted, X = self._with_levels(fitted, X)
         classes = _all_classes(classes, None if fitted is None else fitted.classes)
-        columns = None if fitted is None else fitted.columns
-        source, columns = self._opened(X, y, sample_weight, columns, classes=classes)
+        fitted, source, columns = self._opened_again(fitted, X, y, sample_weight, classes=classes)
         if isinstance(source, MemorySource) and not len(source.y):
             return self  # no row counts
-        if fitted is None:
-            task = task_of(self, None, source, columns, seed_of(self))
-            fields = tuple(task.make_units.fields)
-            streams = [self._begun(task, source) for _ in fitted_classes(len(classes))]
-        else:
-            fields = fitted.parts[0].fields
-            streams = [part.stream for part in fitted.parts]
+        count = len(fitted_classes(len(classes)))
+        streams, fields = self._streams(fitted, source, columns, count)
         streams = self._fed(streams, source, classes)
         if not streams[0].n_rows:
             raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
@@ -347,7 +335,7 @@ class Classifying(ClassifierMixin, Learning):
         """Return the streams after some rows: 1 for the class of a stream, 0 for all others."""
         factors = class_weights(self.class_weight, classes, np.ones(len(classes)))
         caller, names = f"{type(self).__name__}.partial_fit", class_names(source)
-        for chunk in [source.all] if isinstance(source, LabelledRows) else Rows.of(source).walk():
+        for chunk in Rows.of(source).walk():
             codes = to_numpy(chunk.y)
             if isinstance(source, Source):
                 labels = codes if names is None else names[codes.astype(np.int64)]
@@ -421,17 +409,9 @@ class Classifying(ClassifierMixin, Learning):
         for label in fitted_classes(len(classes)):
             inside = (codes == label).astype(np.float64)
             binary = job.reweighted(np.ones(len(codes)), inside)
-            try:
-                parts.append(self._fitted_labels(binary))
-            except KeyboardInterrupt:
-                if not parts:
-                    raise
-                parts[-1] = parts[-1].interrupted()
-            if parts[-1].status is Status.interrupted:  # the other classes have their shares
-                weights = totals if factors is None else factors * totals
-                shares = weights[len(parts) :] / weights.sum() if len(classes) > 2 else ()
-                rest = [_constant(binary, parts[0], share) for share in shares]
-                return FittedClasses(classes, (*parts, *rest)).with_passes(rows)
+            parts.append(self._fitted_labels(binary))
+            if len(classes) > 2 and parts[-1].status is Status.interrupted:
+                raise KeyboardInterrupt  # there is no model of the other classes
         fitted = FittedClasses(classes, tuple(parts))
         if len(classes) > 2 and self.fits_jointly and all(all(p.options.alpha) for p in parts):
             fitted = _joined(fitted, job, codes)
@@ -536,19 +516,6 @@ def _joined(fitted: FittedClasses, job: Job, codes: np.ndarray) -> FittedClasses
         learned = FitResult(state, chosen, part.learned.tally, job.task)
         joint.append(Fitted(learned, part.columns, part.fields))
     return replace(fitted, joint=tuple(joint))
-
-
-def _constant(job: Job, other: Fitted, share: float) -> Fitted:
-    """Return the log-odds of a class that a fit did not come to, from its share of the rows."""
-    task, state = job.task, other.state
-    values, weights = np.array([[0.0], [1.0]]), state.target.weight * np.array([1 - share, share])
-    target = Moments.of(*(moved(a, state.target.mean) for a in (values, weights)))
-    surveyed = Survey(state.features, target, other.learned.tally)
-    options = replace(task.options, rank=0, alpha=other.options.alpha)
-    units = task.make_units(surveyed.features, surveyed.target)
-    fit = LogisticFit(job.rows, units, task.make_units, surveyed, task.seed)
-    state = fit.constant(options, Status.interrupted)
-    return Fitted.of(task, state, options, surveyed.tally)
 
 
 def _watched(on_step: Any, classes: np.ndarray) -> Any:

@@ -94,8 +94,7 @@ class ByPosterior:
         """Return what `warm_start` begins with."""
         if job.warm is None or not (self.warm_start and hasattr(self, "fitted_")):
             return None
-        fitted = self.fitted_
-        parts = fitted.parts if isinstance(fitted, FittedClasses) else (fitted,)
+        parts = self.fitted_.parts
         posterior = getattr(parts[0].learned, "posterior", None)
         return None if posterior is None or len(parts) > 1 else posterior.learned
 

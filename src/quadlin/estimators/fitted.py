@@ -34,11 +34,7 @@ from quadlin.solve.fields.draws import Draws
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.missing_values import missing_variance
 from quadlin.solve.fits.uncertainty import NORMAL, Uncertainty, standard_errors_of
-from quadlin.solve.labels.class_probabilities import (
-    log_odds_of,
-    log_probabilities,
-    probabilities,
-)
+from quadlin.solve.labels.class_probabilities import log_odds_of
 from quadlin.solve.lowrank.levels import whole
 from quadlin.solve.lowrank.types import Options, Status
 from quadlin.stream.stream import Stream
@@ -117,6 +113,11 @@ class Fitted:
     def state(self) -> FitState:
         """Return the model and its units, an incomplete batch included."""
         return self.learned.current
+
+    @property
+    def parts(self) -> tuple["Fitted", ...]:
+        """Return the models that this consists of, as of several classes: itself."""
+        return (self,)
 
     @property
     def stream(self) -> Stream:
@@ -360,8 +361,8 @@ class FittedClasses:
 
     @property
     def is_begun(self) -> bool:
-        """Tell whether there is a model of any class, and not constants of an interrupted fit."""
-        return any(part.is_begun for part in self.parts)
+        """Tell whether there is a model, and not only the constant with which every fit begins."""
+        return self.parts[0].is_begun
 
     def interrupted(self) -> "FittedClasses":
         """Return the same with the status of a fit that was interrupted."""
@@ -415,14 +416,6 @@ class FittedClasses:
             error, gap = part.predict_error(X), part.missing_variance(X, absent)
             errors.append(error if gap is None else xp.sqrt(error**2 + gap))
         return errors[0] if len(errors) == 1 else namespace(X).stack(errors, axis=1)
-
-    def probabilities(self, f: Array) -> Array:
-        """Return the probabilities of all classes for log-odds."""
-        return probabilities(f)
-
-    def log_probabilities(self, f: Array) -> Array:
-        """Return the logarithms of `probabilities`."""
-        return log_probabilities(f)
 
     def labels(self, f: Array) -> Array:
         """Return the most probable label for log-odds."""

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 
 from quadlin.core.arrays import Array, unflagged
-from quadlin.core.chunks import Chunk, MemorySource
+from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import blas_between_sums
 from quadlin.core.losses import LOSSES, loss_named
 from quadlin.core.messages import warn
@@ -255,7 +255,6 @@ class Learning(CallbackSupportMixin):
         (2000, True)
         """
         fitted = getattr(self, "fitted_", None)
-        check_options(self)
         begins = fitted is None or not isinstance(fitted.learned, Stream)
         if begins and loss_named(self.loss).robust:
             warn(
@@ -264,12 +263,7 @@ class Learning(CallbackSupportMixin):
                 "first.",
                 OptionWarning,
             )
-        if fitted is not None:
-            self._refuse_changes(fitted)
-        if fitted is not None:
-            fitted, X = self._with_levels(fitted, X)
-        previous = None if fitted is None else fitted.columns
-        source, columns = self._opened(X, y, sample_weight, previous)
+        fitted, source, columns = self._opened_again(fitted, X, y, sample_weight)
         if isinstance(source, MemorySource) and not len(source.y):
             return self  # no row counts
         return self._learn(source, columns, fitted, checkpoint)
@@ -284,18 +278,10 @@ class Learning(CallbackSupportMixin):
     ) -> Self:
         """Learn from rows as they come; `ends` if no more will come."""
         self._check_stream(fitted)
-        if fitted is None:
-            task = task_of(self, None, source, columns, seed_of(self))
-            stream, fields = self._begun(task, source), tuple(task.make_units.fields)
-        else:
-            stream, fields = fitted.stream, fitted.fields
+        (stream,), fields = self._streams(fitted, source, columns)
         caller = f"{type(self).__name__}.partial_fit"
-        if isinstance(source, MemorySource):
-            X = in_model_dtype(source.X, caller, *stream.example_and_dtype)
-            chunk = Chunk(X, source.y, source.weight)
-            self.adopt(Fitted(stream.fed(chunk), columns, fields).ready())
-            return self
-        with checkpointed_stream(checkpoint, source, self, stream, columns.names_in) as keeper:
+        path = checkpoint if isinstance(source, Source) else None
+        with checkpointed_stream(path, source, self, stream, columns.names_in) as keeper:
             for chunk in keeper.rest(Rows.of(source)):
                 check_weights(Tally.of(chunk), source.dtype)
                 with keeper.feeding():
@@ -307,9 +293,29 @@ class Learning(CallbackSupportMixin):
                 raise ValueError("No row has a weight above 0, so there is nothing to learn from.")
             stream = keeper.stream.whole() if ends else keeper.stream
             self.adopt(Fitted(stream, columns, fields).ready())  # all rows may be old ones
-        if source.unseen:
+        if isinstance(source, Source) and source.unseen:
             warn_unseen(source.unseen, learns=True)
         return self
+
+    def _opened_again(
+        self, fitted: Any, X: Any, y: Any, weight: Any, **labels: Any
+    ) -> tuple[Any, MemorySource | Source, Columns]:
+        """Return what a stream goes on with, and rows that were checked, with their columns."""
+        check_options(self)
+        if fitted is None:
+            return None, *self._opened(X, y, weight, **labels)
+        self._refuse_changes(fitted.parts[0])
+        fitted, X = self._with_levels(fitted, X)
+        return fitted, *self._opened(X, y, weight, fitted.columns, **labels)
+
+    def _streams(
+        self, fitted: Any, source: MemorySource | Source, columns: Columns, count: int = 1
+    ) -> tuple[list[Stream], tuple[np.ndarray, ...]]:
+        """Return the streams that go on, or begin with these rows, and their fields."""
+        if fitted is not None:
+            return [part.stream for part in fitted.parts], fitted.parts[0].fields
+        task = task_of(self, None, source, columns, seed_of(self))
+        return [self._begun(task, source) for _ in range(count)], tuple(task.make_units.fields)
 
     def _check_stream(self, fitted: Fitted | None) -> None:
         """Raise an error for streams that cannot begin, or go on; subclasses override it."""

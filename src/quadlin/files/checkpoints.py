@@ -11,7 +11,7 @@ from typing import Any
 import joblib
 import numpy as np
 
-from quadlin.core.arrays import mapped, namespace
+from quadlin.core.arrays import mapped, namespace, to_numpy
 from quadlin.core.chunks import Chunk, RowSource
 from quadlin.core.rows import Rows
 from quadlin.core.version import __version__
@@ -122,7 +122,7 @@ class StreamCheckpoint:
         skip, done = self.seen, 0
         for chunk in rows.walk():
             n = chunk.X.shape[0]
-            first, y = min(n, max(0, skip - done)), np.ascontiguousarray(chunk.y)
+            first, y = min(n, max(0, skip - done)), np.ascontiguousarray(to_numpy(chunk.y))
             self.digest.update(y[:first].data)
             if self.expected and done + first == skip:
                 if self.digest.hexdigest() != self.expected:
