@@ -26,9 +26,9 @@ from quadlin.solve.composite.composer import PairRequest
 from quadlin.solve.composite.fitting import TablePlan
 from quadlin.solve.fields.contexts import Posterior
 from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.lowrank.design import EXACT_COLUMNS
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options
-from quadlin.solve.pairs.regression import MOST_FEATURES, MOST_TANGENT
-from quadlin.solve.pairs.search import MOST_PAIRS
+from quadlin.solve.pairs.search import MOST_FEATURES, MOST_PAIRS
 from quadlin.stream.field_stream import FieldStream
 from quadlin.stream.memory import (
     pair_numbers,
@@ -87,7 +87,7 @@ class Task(TablePlan):
         """Return how many rows of a first batch `max_memory` has room for."""
         d, more = len(self.make_units.names), 0
         if pairs is not None:
-            rank = min(self.options.rank, MOST_TANGENT // d)
+            rank = min(self.options.rank, EXACT_COLUMNS // d)
             more = pair_numbers(d, rank, len(pairs.given or ()) or pairs.most or MOST_PAIRS)
         return rows_within(self.max_memory, self.options, d, self.automatic != FIXED, more)
 

@@ -28,8 +28,8 @@ from quadlin.solve.composite.composer import PairOutcome
 from quadlin.solve.composite.fitting import TableFit
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import two_sided
-from quadlin.solve.pairs.regression import LEAST_FREEDOM, RobustErrors
-from quadlin.solve.pairs.search import PairFit, PairSearch
+from quadlin.solve.pairs.regression import LEAST_FREEDOM, Errors, Regression
+from quadlin.solve.pairs.search import PairFit
 
 VARIANCE, DEVIANCE = "R²", "D²"
 NOTHING = 1e-200  # variance of a coefficient that the rows do not determine
@@ -382,28 +382,26 @@ class PairReport(Records[Pair]):
 
 
 def pairs_of(
-    products: tuple[np.ndarray, np.ndarray],
-    coef: np.ndarray,
-    errors: RobustErrors,
+    regression: Regression,
+    shown: tuple[np.ndarray, Errors],
     entry: np.ndarray,
     names: Sequence[str],
     units: Units,
     power: float,
-    from_means: tuple[np.ndarray, RobustErrors] | None = None,
 ) -> list[Pair]:
     """Return the products of a regression as pairs in the user's units.
 
-    `entry` is the step in which each entered, `power` the sum of squares of the target, and
-    `from_means` are coefficients and errors in the convention of models. What the rows do not
-    determine is NaN.
+    `shown` are coefficients and errors in the convention of models, `entry` the step in which each
+    entered, and `power` the sum of squares of the target. What the rows do not determine is NaN.
     """
-    (i, j), scale = products, to_numpy(units.scale).astype(float)
-    factor = units.target.scale * scale[i] * scale[j]
-    determined = np.where((factor > 0) & (errors.unit_variance > NOTHING), 1.0, np.nan)
-    shown, errors_shown = from_means or (coef, errors)
-    coefficient, std = determined * factor * shown, determined * factor * errors_shown.std
-    p = determined * 2 * np.exp(errors_shown.log_tail(shown))
-    share = coef**2 / (determined * errors.unit_variance) / power
+    design, (coef, errors) = regression.gram.design, shown
+    assert design is not None
+    (i, j), scale = (design.i, design.j), to_numpy(units.scale).astype(float)
+    factor, variance = units.target.scale * scale[i] * scale[j], regression.variance
+    determined = np.where((factor > 0) & (variance > NOTHING), 1.0, np.nan)
+    coefficient, std = determined * factor * coef, determined * factor * errors.std
+    p = determined * 2 * np.exp(errors.log_tail(coef))
+    share = regression.coef**2 / (determined * variance) / power
     numbers = np.stack([coefficient, std, coefficient / std, p, share], axis=1).tolist()
     places = zip(i.tolist(), j.tolist(), numbers, entry.tolist(), strict=True)
     return [Pair._make((names[i], names[j], *values, int(order))) for i, j, values, order in places]
@@ -411,31 +409,31 @@ def pairs_of(
 
 def report_of(
     names: Sequence[str],
-    search: PairSearch,
     fit: PairFit,
     n_rows: int,
-    tested: tuple[PairSearch, PairFit] | None = None,
+    tested: PairFit | None = None,
     low_rank: bool | None = None,
 ) -> PairReport:
     """Return the report of a search in the user's units, with the coefficients of `tested`.
 
     `low_rank` tells whether something of low rank is left; None looks for it.
     """
-    start = fit.path[0].value
+    start, shown = fit.path[0].value, tested or fit
     path = [
-        PathStep(m, choice.value - start, 1 - choice.loss / search.power)
+        PathStep(m, choice.value - start, 1 - choice.loss / fit.search.power)
         for m, choice in enumerate(fit.path)
     ]
-    shown, of = tested or (search, fit)
-    tests = (of.i, of.j), of.solution.coef, of.errors, fit.entry
+    search = shown.search
+    some = [names[j] for j in search.features.tolist()]
+    tests = (shown.regression, shown.from_means(), fit.entry, some, search.units, search.power)
     return PairReport(
-        pairs_of(*tests, names, shown.units, shown.power, shown.from_means(of)),
+        pairs_of(*tests),
         _exchanges(names, fit.exchangeable),
         path,
         n_rows,
         len(names),
-        search.criterion.candidates,
-        not spectrum_beside(search).is_noise if low_rank is None else low_rank,
+        fit.search.criterion.candidates,
+        not spectrum_beside(fit).is_noise if low_rank is None else low_rank,
         fit.at_limit,
         None if tested is None else "half",
     )
@@ -465,7 +463,7 @@ def _report_of_outcome(names: Sequence[str], outcome: PairOutcome) -> PairReport
     if joint is None:
         path = [PathStep(0, 0.0, searched.path[0][1])]
         return PairReport([], [], path, searched.n_rows, len(names), searched.candidates)
-    return report_of(names, joint.search, joint.fit, searched.n_rows, low_rank=False)
+    return report_of(names, joint, searched.n_rows, low_rank=False)
 
 
 def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairReport | None:
@@ -488,21 +486,19 @@ def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairRep
     )
     if running is None:
         return report
-    solved, units, columns = running.solved, running.units, running.columns
-    variance, coef = np.diag(solved.inverse), solved.beta[columns.base :]
-    errors = RobustErrors(
-        np.maximum(np.sqrt(solved.noise * variance), 1e-150),
-        np.full(len(variance), max(solved.left, LEAST_FREEDOM)),
-        variance,
+    regression, units = running.regression, running.units
+    errors = Errors(
+        np.maximum(np.sqrt(running.noise * regression.variance), 1e-150),
+        np.full(len(running.i), max(running.freedom, LEAST_FREEDOM)),
     )
     power = running.weight * float(state.target.var[0]) / units.target.scale**2
     if notes.deviance:
         share = float(state.target.mean[0])
         power = state.target.weight * constant_deviance(share, log_odds(share))
-    products, order = (columns.i, columns.j), to_numpy(running.order)
+    shown, order = (regression.coef, errors), to_numpy(running.order)
     return replace(
         report,
-        pairs=pairs_of(products, coef, errors, order, names, units, power),
+        pairs=pairs_of(regression, shown, order, names, units, power),
         exchangeable=_exchanges(names, notes.exchangeable),
         at_limit=notes.at_limit,
         n_rows_fitted=n_rows,

@@ -18,12 +18,12 @@ from quadlin.data.fields import fields_of
 from quadlin.data.names import Categories, positions_of
 from quadlin.data.source import cached
 from quadlin.explain.interactions import PairReport, report_of
+from quadlin.solve.fits.grid import squared_errors
 from quadlin.solve.lowrank.observations import row_hash
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.types import Options, finished
-from quadlin.solve.pairs.products import residual_squares
-from quadlin.solve.pairs.regression import MOST_FEATURES
-from quadlin.solve.pairs.search import PairFit, PairSearch, sparse_search
+from quadlin.solve.pairs.products import whole
+from quadlin.solve.pairs.search import MOST_FEATURES, PairFit, PairSearch, sparse_search
 
 CACHE = 2e9  # bytes of encoded rows that are kept in memory
 
@@ -62,9 +62,10 @@ class PairSetting:
             scale = search.units.target.scale**2
             for m in range(len(loss)):
                 first = fit.entry <= m
-                again = search.tested(fit.i[first], fit.j[first]).solution
-                squares = test.collect(residual_squares, again.columns, again.beta)
-                loss[m] += scale * sum(float(p.sum()) for pieces in squares for p in pieces)
+                again = search.tested(fit.i[first], fit.j[first])
+                model = whole(again.model, again.terms)
+                squares, weight = map(to_numpy, squared_errors(model, search.all_units, test))
+                loss[m] += scale * float(weight @ squares)
         target = surveyed.target
         values: list[float] = (1 - loss / (target.weight * float(target.var[0]))).tolist()
         return values
@@ -107,7 +108,7 @@ class PairSetting:
         linear, _ = fit_rows(rows, units, Options(rank=0), weight, np.random.default_rng(0))
         finished(linear)
         if fit is None:
-            return sparse_search(rows, units, linear.model, **limits)
+            return sparse_search(rows, units, model=linear.model, **limits)
         features = np.unique(np.concatenate([fit.i, fit.j]))
         return PairSearch(rows, units, model=linear.model, features=features, **limits)
 
@@ -269,8 +270,8 @@ def find_pairs(
     if test_on == "half":
         other = rows.reweighted(1 - first)
         test = setting.search(other, other.reduce(survey), "the half of X for the tests", fit)
-        tested = test, test.tested(fit.i, fit.j)
-    report = report_of(source.names, search, fit, surveyed.tally.counting, tested)
+        tested = test.tested(fit.i, fit.j)
+    report = report_of(source.names, fit, surveyed.tally.counting, tested)
     if cv is not None:
         validated = setting.validated(rows, surveyed, int(cv), len(report.path) - 1, most)
         report = replace(report, validated=validated)

@@ -191,7 +191,7 @@ def summary_of(
     fitted, view, parts = model.fitted_, model.interactions_, model.decomposition()
     law, names = fitted.law, view.names
     running = fitted.state.running  # pairs that were found have tests without `law`, too
-    known = law.left if law else running.solved.left if running else model.n_samples_seen_
+    known = law.left if law else running.freedom if running else model.n_samples_seen_
     left = max(float(known), 1.0)
 
     def term(

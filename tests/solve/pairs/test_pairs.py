@@ -1,22 +1,23 @@
 """The search for pairs: its sums against dense columns, and its choice against all subsets."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from quadlin.core.arrays import to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.model import constant_model, predict
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.pairs.products import (
-    RegressionColumns,
-    base_leverages,
-    joint_gram,
-    product_moments,
-)
-from quadlin.solve.pairs.regression import Solution, inverse_of, scores
+from quadlin.solve.lowrank.design import Design
+from quadlin.solve.lowrank.linear_model import column_products
+from quadlin.solve.lowrank.types import Options
+from quadlin.solve.pairs.products import product_moments, residual_moments
+from quadlin.solve.pairs.regression import Regression, error_sums
 from quadlin.solve.pairs.search import PairSearch
 from quadlin.solve.pairs.stepwise import Criterion, Stepwise
 
@@ -35,40 +36,29 @@ def some_rows(seed=0, n=60, d=5):
     return X, rng.standard_normal(n) + X[:, 0] * X[:, 1], rng.integers(1, 4, n).astype(float)
 
 
-def columns_of(units, rank=0, seed=0):
-    model = constant_model(units, rank, 0.2)
-    if rank:
-        rng = np.random.default_rng(seed)
-        model = type(model)(
-            np.linalg.qr(rng.standard_normal(model.U.shape))[0],
-            np.ones(rank),
-            model.w,
-            0.2,
-            units.free,
-        )
-    d = units.scale.shape[0]
-    return RegressionColumns(
-        units, model, np.arange(d), rank > 0, np.array([0, 1, 2]), np.array([1, 3, 2])
-    )
+def a_model(units, rank=0, seed=0):
+    rng, model = np.random.default_rng(seed), constant_model(units, rank, 0.2)
+    U = np.linalg.qr(rng.standard_normal(model.U.shape))[0]
+    return replace(model, U=U, s=np.ones(rank), w=rng.standard_normal(len(model.w)))
 
 
-def some_regression(columns):
-    """Return coefficients of three products, and the inverse Gram matrix of all else."""
-    base, rng = columns.base, np.random.default_rng(5)
-    onto, S = 0.2 * rng.standard_normal((base, 3)), np.diag([0.001, 0.0015, 0.002])
-    fit = Solution(columns, np.linspace(-1, 1, base + 3), onto, S)
-    return fit, np.diag(np.linspace(0.001, 0.002, base))
+def design_of(units, rank=0):
+    design = Design.at(a_model(units, rank).U, units, Options(rank))
+    return replace(design, i=np.array([0, 1, 2]), j=np.array([1, 3, 2]))
 
 
-def all_sums(chunk, columns):
-    fit, inverse = some_regression(columns)
-    leverages = base_leverages(chunk, columns.with_pairs([], []), inverse)
+def all_sums(chunk, units, rank=0):
+    design, model = design_of(units, rank), a_model(units, rank)
+    p = sum(design.sizes)
+    root = np.linalg.qr(np.random.default_rng(5).standard_normal((p, p)))[0] / 30
+    args = root, np.linspace(-1, 1, p), np.zeros(p + 1), root[-3:].T, 0.001
     return [
-        product_moments(chunk, columns),
-        joint_gram(chunk, columns),
-        joint_gram(chunk, columns, columns.base),
-        scores((chunk, leverages), fit, True),
-    ]
+        product_moments(chunk, units),
+        column_products(chunk, design),
+        column_products(chunk, design, p - 2),
+        residual_moments(chunk, model, units),
+        error_sums(chunk, design, *args),
+    ], args
 
 
 def numbers(sums):
@@ -79,27 +69,58 @@ def numbers(sums):
 def test_sums_over_products_equal_those_of_dense_columns(rank):
     X, y, weight = some_rows()
     _, units = in_memory(X, y, weight)
-    columns = columns_of(units, rank)
-    rows = Block(X, units)
-    Z, U = units.standardised(X), columns.model.U
-    r = (y - units.target.mean) / units.target.scale - predict(columns.model, rows)
-    tangent = [2 * Z * (Z @ U[:, [a]] - (1 - units.free) * U[:, a] * Z) for a in range(rank)]
-    A = np.concatenate([np.ones((60, 1)), Z, *tangent, Z[:, [0, 1, 2]] * Z[:, [1, 3, 2]]], axis=1)
-    moments, full, tall, score = all_sums(Chunk(X, y, weight), columns)
+    Z, model = units.standardised(X), a_model(units, rank)
+    r = (y - units.target.mean) / units.target.scale - predict(model, Block(X, units))
+    A = design_of(units, rank).columns(Chunk(X, y, weight))
+    np.testing.assert_allclose(A[:, -4:-1], Z[:, [0, 1, 2]] * Z[:, [1, 3, 2]])
+    sums, (root, theta, _, ends, share) = all_sums(Chunk(X, y, weight), units, rank)
+    moments, full, tall, looked, errors = sums
     product = np.einsum("n,ni,nj->ij", weight, Z, Z)
     np.testing.assert_allclose(moments.second, product)
     np.testing.assert_allclose(moments.third, np.einsum("n,ni,nj->ij", weight, Z**2, Z), atol=1e-9)
     np.testing.assert_allclose(moments.fourth, np.einsum("n,ni,nj->ij", weight, Z**2, Z**2))
-    with_y = np.concatenate([A, r[:, None]], axis=1)
-    np.testing.assert_allclose(full.gram, with_y.T @ (weight[:, None] * with_y), atol=1e-9)
-    np.testing.assert_allclose(tall.gram, full.gram[:, columns.base :], atol=1e-12)
-    (fit, inverse), base = some_regression(columns), columns.base
-    whole = fit.apart @ fit.inverse @ fit.apart.T
-    whole[:base, :base] += inverse
-    left, leverage = r - A @ fit.beta, np.clip(np.sum(A * (A @ whole), axis=1), None, 1 - 1e-9)
-    influence = A @ whole[:, base:]
-    np.testing.assert_allclose(score.moments, np.einsum("n,ni,nj->ij", weight * left, Z, Z))
-    np.testing.assert_allclose(score.spread, (weight * (left / (1 - leverage)) ** 2) @ influence**2)
+    np.testing.assert_allclose(full.gram, A.T @ (weight[:, None] * A), atol=1e-9)
+    np.testing.assert_allclose(tall.gram, full.gram[:, -4:], atol=1e-12)
+    np.testing.assert_allclose(looked.moments, np.einsum("n,ni,nj->ij", weight * r, Z, Z))
+    F, left = A[:, 1:-1], A[:, -1] - A[:, 1:-1] @ theta
+    leverage = np.sum((F @ root) ** 2, axis=1) + share
+    influence = F @ root @ ends
+    spread = (weight * (left / (1 - np.clip(leverage, None, 1 - 1e-9))) ** 2) @ influence**2
+    np.testing.assert_allclose(errors.spread, spread)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_the_parameters_of_a_model_are_those_that_give_it_again(rank):
+    X, y, _ = some_rows()
+    _, units = in_memory(X, y)
+    design, model = Design.at(a_model(units, rank).U, units, Options(rank)), a_model(units, rank)
+    constant = model.c - float(model.free @ (model.U**2 @ model.s))
+    A = design.columns(Chunk(X, y, None))
+    f = constant + A[:, 1:-1] @ design.parameters(model)
+    np.testing.assert_allclose(f, predict(model, Block(X, units)))
+
+
+def test_products_that_are_fixed_and_regressions_agree_with_dense_least_squares():
+    X, y, _ = some_rows()
+    rows, units = in_memory(X, y)
+    design = design_of(units, 2)
+    G = to_numpy(rows.reduce(column_products, design).gram)
+    A, alpha = design.columns(Chunk(X, y, None)), (0.3, 0.5, 0.2)
+    regression = Regression.of(G, design, alpha)
+    R = np.concatenate([[0], np.repeat(alpha, design.sizes) * design.unit])
+    F, t = A[:, :-1], A[:, -1]
+    beta = np.linalg.solve(F.T @ F + np.diag(R), F.T @ t)
+    np.testing.assert_allclose(regression.theta, beta[1:])
+    loss = np.sum((t - F @ beta) ** 2)
+    np.testing.assert_allclose(regression.loss, loss)
+    np.testing.assert_allclose(regression.objective, loss + R @ beta**2)
+    hat = np.trace(np.linalg.solve(F.T @ F + np.diag(R), F.T @ F))
+    np.testing.assert_allclose(regression.dof, hat)
+    # with the tangent directions at zero only features and products are fitted
+    still, at = regression.still(np.zeros(design.sizes[1])), np.r_[0:6, len(R) - 3 : len(R)]
+    beta = np.linalg.solve(F[:, at].T @ F[:, at] + np.diag(R[at]), F[:, at].T @ t)
+    np.testing.assert_allclose(still.theta, beta[1:])
+    np.testing.assert_allclose(still.constant, beta[0])
 
 
 def test_observations_left_out_have_the_errors_of_fits_without_them():
@@ -117,43 +138,24 @@ def test_observations_left_out_have_the_errors_of_fits_without_them():
         gram = A.T @ (others[:, None] * A) + np.diag(ridge)
         f = A[i] @ np.linalg.solve(gram, A.T @ (others * r))
         squares.append((r[i] - f) ** 2)
-    np.testing.assert_allclose(search.left_out_squares(), squares, rtol=1e-5)
-
-
-def test_the_tangent_columns_are_what_a_small_change_of_l_adds():
-    X, y, _ = some_rows()
-    _, units = in_memory(X, y)
-    columns = columns_of(units, 2)
-    model, H = columns.model, np.random.default_rng(1).standard_normal((5, 2))
-    Z, eps = units.standardised(X), 1e-5
-
-    def moved(size):
-        M = (model.U * model.s) @ model.U.T + size * (model.U @ H.T + H @ model.U.T)
-        f = np.einsum("ni,ij,nj->n", Z, M, Z)
-        return f - Z**2 @ ((1 - units.free) * np.diag(M))
-
-    (piece,) = columns.pieces(Chunk(X, y, None))
-    A = piece.A
-    slope = (moved(eps) - moved(-eps)) / (2 * eps)
-    np.testing.assert_allclose(A[:, 6:16] @ H.T.ravel(), slope, atol=1e-7)
+    np.testing.assert_allclose(fit.left_out_squares(), squares, rtol=1e-5)
 
 
 def test_sums_of_two_chunks_add_and_sparse_rows_and_repeated_rows_give_the_same():
     X, y, weight = some_rows()
     _, units = in_memory(X, y, weight)
-    columns = columns_of(units)
-    whole = numbers(all_sums(Chunk(X, y, weight), columns))
+    whole = numbers(all_sums(Chunk(X, y, weight), units)[0])
     halves = [
-        all_sums(Chunk(X[part], y[part], weight[part]), columns)
+        all_sums(Chunk(X[part], y[part], weight[part]), units)[0]
         for part in (slice(0, 23), slice(23, 60))
     ]
     np.testing.assert_allclose(
         numbers([a + b for a, b in zip(*halves, strict=True)]), whole, rtol=1e-9, atol=1e-9
     )
-    sparse = all_sums(Chunk(csr_array(X), y, weight), columns)
+    sparse = all_sums(Chunk(csr_array(X), y, weight), units)[0]
     np.testing.assert_allclose(numbers(sparse), whole, rtol=1e-9, atol=1e-9)
     again = np.repeat(np.arange(60), weight.astype(int))
-    repeated = all_sums(Chunk(X[again], y[again], None), columns)
+    repeated = all_sums(Chunk(X[again], y[again], None), units)[0]
     np.testing.assert_allclose(numbers(repeated), whole, rtol=1e-9, atol=1e-9)
 
 
@@ -175,13 +177,3 @@ def test_the_choice_is_the_best_of_all_subsets_on_a_small_problem():
     assert step.run().value == pytest.approx(value(best))
     # From too many the steps lead back.
     assert set(step.run(start=range(6)).taken) == {1, 4}
-
-
-def test_the_inverse_of_columns_that_explain_each_other_is_that_on_their_span():
-    rng = np.random.default_rng(0)
-    A = rng.standard_normal((30, 4))
-    A = np.column_stack([A, A[:, 0] + A[:, 1]])
-    A /= np.sqrt(np.sum(A * A, axis=0))
-    np.testing.assert_allclose(inverse_of(A.T @ A), np.linalg.pinv(A.T @ A), atol=1e-8)
-    whole = A[:, :4].T @ A[:, :4]
-    np.testing.assert_allclose(inverse_of(whole), np.linalg.inv(whole), rtol=1e-10)

@@ -18,14 +18,16 @@ import numpy as np
 
 from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive
-from quadlin.core.model import constant_model
+from quadlin.core.engine import Additive, summed
+from quadlin.core.model import Model
 from quadlin.core.rows import Rows
+from quadlin.core.units import Units
+from quadlin.solve.fits.grid import squared_errors
 from quadlin.solve.lowrank.design import Alpha
 from quadlin.solve.lowrank.linear_model import Gram
-from quadlin.solve.pairs.products import DenseRows, RegressionColumns, residual_squares, total
-from quadlin.solve.pairs.regression import uncorrelated
-from quadlin.solve.pairs.search import PairSearch
+from quadlin.solve.pairs.products import Piece, residual_pieces
+from quadlin.solve.pairs.search import PairFit
+from quadlin.solve.pairs.stepwise import COLLINEAR
 
 CLEAR, GAP = 1.2, 1.4  # times 2√q, and times the next one: the last eigenvalue of a component
 EDGE = 2.0  # · q^(-1/6) beyond 2√q: noise stays below in 99 of 100 draws (Tracy–Widom)
@@ -46,8 +48,8 @@ class ResidualSpectrum:
     """
 
     rows: Rows
-    columns: RegressionColumns
-    beta: np.ndarray
+    model: Model
+    units: Units
     whitener: np.ndarray  # (d, q): makes features uncorrelated and of variance 1
     weight: float  # of the rows
     noise: float  # σ² of the regression, of the standardised target
@@ -55,15 +57,15 @@ class ResidualSpectrum:
     @cached_property
     def edge(self) -> float:
         """Return where residuals are clipped, from their median: one pass."""
-        pieces = self.rows.collect(residual_squares, self.columns, self.beta)
-        squares = np.concatenate([piece for part in pieces for piece in part])
+        squares, omega = map(to_numpy, squared_errors(self.model, self.units, self.rows))
+        squares = (omega * squares)[omega > 0]
         typical = float(np.median(squares)) or float(np.mean(squares))
         return BOUND * SD_PER_MEDIAN * sqrt(typical * len(squares) / self.weight)
 
     @cached_property
     def moments(self) -> "BoundedMoments":
         """Return the moments of the residual: one pass."""
-        args = self.columns, self.beta, self.whitener, self.edge
+        args = self.model, self.units, self.whitener, self.edge
         sums: BoundedMoments = self.rows.reduce(bounded_moments, *args)
         return sums
 
@@ -137,19 +139,27 @@ def residual_spectrum(rows: Rows, ridge: Gram, alpha: Alpha, noise: float) -> Re
     units, weight = ridge.design.units, 1 / ridge.share
     scale = to_numpy(units.penalty_scale).astype(float)
     theta, _ = ridge.solved(ridge.of_groups(alpha))
-    constant = ridge.mean[-1] - ridge.mean[:-1] @ theta
-    columns = RegressionColumns(units, constant_model(units, 0), np.arange(len(scale)))
     white = uncorrelated(ridge.products * np.outer(scale, scale) / weight)
-    beta = np.concatenate([[constant], theta / scale])
-    return ResidualSpectrum(rows, columns, beta, white, weight, noise)
+    return ResidualSpectrum(rows, ridge.model_of(theta), units, white, weight, noise)
 
 
-def spectrum_beside(search: PairSearch) -> ResidualSpectrum:
-    """Return the spectrum of what the last regression with pairs leaves."""
-    fit = search.solution
-    noise = search.criterion.noise or search.score.loss / search.freedom
+def spectrum_beside(fit: PairFit) -> ResidualSpectrum:
+    """Return the spectrum of what a regression with pairs leaves."""
+    search = fit.search
+    noise = search.criterion.noise or fit.regression.loss / search.freedom
     white = uncorrelated(to_numpy(search.moments.second) / search.weight)
-    return ResidualSpectrum(search.rows, fit.columns, fit.beta, white, search.weight, noise)
+    return ResidualSpectrum(search.rows, fit.of_rows, search.units, white, search.weight, noise)
+
+
+def uncorrelated(second: np.ndarray) -> np.ndarray:
+    """Return W (d, q) such that the columns of ZW are uncorrelated and of variance 1.
+
+    Directions with next to none of the largest variance are left out.
+    """
+    values, V = np.linalg.eigh(second)
+    determined = values > COLLINEAR * values.max(initial=0.0)
+    whitener: np.ndarray = V[:, determined] / np.sqrt(values[determined])
+    return whitener
 
 
 @dataclass(frozen=True)
@@ -184,13 +194,13 @@ class BoundedMoments(Additive):
 
 
 def bounded_moments(
-    chunk: Chunk, columns: RegressionColumns, beta: Array, whitener: np.ndarray, edge: float
+    chunk: Chunk, model: Model, units: Units, whitener: np.ndarray, edge: float
 ) -> BoundedMoments:
     """Sum over one chunk; residuals are clipped at ±edge, and whitened features at ±BOUND."""
 
-    def of(piece: DenseRows) -> BoundedMoments:
+    def of(piece: Piece) -> BoundedMoments:
         Z, omega, xp = piece.Z, piece.omega, namespace(piece.Z)
-        e = xp.clip(piece.residual(beta), min=-edge, max=edge)
+        e = xp.clip(piece.r, min=-edge, max=edge)
         V = xp.clip(Z @ xp.asarray(whitener, device=Z.device), min=-BOUND, max=BOUND)
         weighted, squares = omega[:, None] * V, V * V
         return BoundedMoments(
@@ -202,4 +212,4 @@ def bounded_moments(
             (e[:, None] * weighted).T @ V,
         )
 
-    return total(of(piece) for piece in columns.pieces(chunk))
+    return summed(map(of, residual_pieces(chunk, model, units)))  # type: ignore[return-value]

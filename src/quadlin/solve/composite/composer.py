@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.arrays import lead, namespace, to_numpy
-from quadlin.core.model import Model, Steps, constant_model, degrees_of_freedom, in_units
+from quadlin.core.arrays import lead, to_numpy
+from quadlin.core.model import Model, degrees_of_freedom, in_units
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
@@ -32,20 +32,35 @@ from quadlin.solve.fits.uncertainty import ErrorSteps, Uncertainty
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha, Design
 from quadlin.solve.lowrank.levels import Fields, settled, settled_steps
 from quadlin.solve.lowrank.linear_model import Gram
-from quadlin.solve.lowrank.types import FIXED, Options, Plan, Problem, Record, Status, finished
-from quadlin.solve.pairs.joint import Joint, PairNotes, RunningPairs, joined
+from quadlin.solve.lowrank.types import (
+    FIXED,
+    NO_NOISE,
+    Options,
+    Plan,
+    Problem,
+    Record,
+    Status,
+    finished,
+)
 from quadlin.solve.pairs.products import (
     PairTerms,
     Parts,
     ProductMoments,
-    RegressionColumns,
-    less_pairs,
+    less,
     product_moments,
+    residual_moments,
     whole,
 )
-from quadlin.solve.pairs.regression import MOST_FEATURES, UNSEEN, residual_moments, uncorrelated
-from quadlin.solve.pairs.search import WORTH_A_LOOK, PairSearch, Screen, sparse_search
-from quadlin.solve.pairs.stepwise import SMALLEST, Criterion
+from quadlin.solve.pairs.running import PairNotes, RunningPairs
+from quadlin.solve.pairs.search import (
+    MOST_FEATURES,
+    WORTH_A_LOOK,
+    PairFit,
+    PairSearch,
+    Screen,
+    sparse_search,
+)
+from quadlin.solve.pairs.stepwise import Criterion
 
 FEWEST_ROWS = 12  # for which a search makes sense
 FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below in 19 of 20 cases
@@ -128,7 +143,7 @@ class LowRankPart:
 class Composite:
     """Pairs and the low-rank part that was fitted with them."""
 
-    joint: Joint
+    joint: PairFit
     alpha: Alpha  # of w and of L
     value: float  # log evidence
 
@@ -141,7 +156,7 @@ class PairOutcome:
     options: Options
     rows: Rows  # with the final weights of the fit
     searched: PairNotes | None = None  # the notes without pairs; None if there was no search
-    joint: Joint | None = None  # the regression with the pairs
+    joint: PairFit | None = None  # the regression with the pairs
     share: float = 1.0  # by which that regression multiplies the weights of rows
 
     @property
@@ -150,9 +165,9 @@ class PairOutcome:
         searched, joint = self.searched, self.joint
         if searched is None or joint is None:
             return searched
-        fit, power, candidates = joint.fit, joint.search.power, joint.search.criterion.candidates
-        path = tuple((c.value - fit.path[0].value, 1 - c.loss / power) for c in fit.path)
-        return PairNotes(searched.n_rows, candidates, path, fit.exchangeable, fit.at_limit)
+        power, candidates = joint.search.power, joint.search.criterion.candidates
+        path = tuple((c.value - joint.path[0].value, 1 - c.loss / power) for c in joint.path)
+        return PairNotes(searched.n_rows, candidates, path, joint.exchangeable, joint.at_limit)
 
     def for_stream(self, most: float = inf) -> FitState:
         """Return the state from which a stream can continue.
@@ -161,13 +176,13 @@ class PairOutcome:
         stream continues with M as a whole.
         """
         joint, running = self.joint, None
-        if joint is not None and joint.search.columns.base + len(joint.fit.i) <= most:
-            first, second, third = joint.search.penalty.alpha
+        if joint is not None and joint.size <= most:
+            first, second, third = joint.search.alpha
             running = RunningPairs.begun(
-                joint.columns.model,
+                joint.model,
                 joint.terms,
                 joint.search.units,
-                joint.fit.entry,
+                joint.entry,
                 (first / self.share, second / self.share, third / self.share),
                 self.rows,
                 "squared",
@@ -247,8 +262,7 @@ class PairStage:
     @cached_property
     def moments(self) -> ProductMoments:
         """Return the moments of all pairs of features: one pass."""
-        columns = RegressionColumns(self.units, constant_model(self.units, 0), np.arange(self.d))
-        moments: ProductMoments = self.search.rows.reduce(product_moments, columns)
+        moments: ProductMoments = self.search.rows.reduce(product_moments, self.units)
         return moments
 
     def alone(self, linear: FitState, options: Options) -> PairOutcome | None:
@@ -263,7 +277,7 @@ class PairStage:
         if self.clean or (spectrum is not None and spectrum.is_spread(self.largest)):
             return None
         joint = self._chosen(ridge, limit=self.d // 2 + 1)
-        choice = joint.fit.choice
+        choice = joint.choice
         self.clean = not choice.taken
         if not (0 < len(choice.taken) <= self.d / 2 and choice.dof <= 2 * self.d):
             return None
@@ -274,7 +288,7 @@ class PairStage:
         costly = not self.search.few_features  # ranks are tried first where that costs little
         decided = self._unchecked(best) or (
             costly
-            and not spectrum_beside(best.joint.search).is_clear
+            and not spectrum_beside(best.joint).is_clear
             and self._confirmed(best, self.search.sized(self.search.ridge()))
         )
         return self._outcome(best, linear, options) if decided else None
@@ -307,7 +321,7 @@ class PairStage:
             begin.append((self.first, 0))
         if here and not self._redundant(start):
             joint = self._chosen(start)
-            fixed = None if joint.rank else 0
+            fixed = None if joint.search.rank else 0
             begin.append((joint.terms, fixed if self.chooses.rank else start.rank))
         candidates = [c for each in begin if (c := self._beside(*each)) is not None]
         best = max(candidates, key=lambda c: c.value, default=None)
@@ -323,7 +337,7 @@ class PairStage:
         self.candidates, self.start_loss = joint.search.criterion.candidates, joint.search.base_loss
         if not joint.terms.pairs:
             return None
-        return self._with_given(start, PairRequest.of(joint.terms, joint.fit.entry), joint)
+        return self._with_given(start, PairRequest.of(joint.terms, joint.entry), joint)
 
     def _beside(self, terms: PairTerms, rank: int | None) -> Composite | None:
         """Return pairs and an L of a rank, or of the best one, that is fitted with them."""
@@ -339,17 +353,17 @@ class PairStage:
                 break
         if not terms.pairs:
             return None
-        if self.chooses.alpha and self._no_error(joint.loss):  # nothing to shrink
-            part, fit = replace(part, alpha=(0.0, 0.0)), joint.fit
+        if self.chooses.alpha and self._no_error(joint.still.loss):  # nothing to shrink
+            part = replace(part, alpha=(0.0, 0.0))
             search = self._search(part, self.request)
-            joint = joined(Joint(search, search.tested(fit.i, fit.j, fit.entry)))
+            joint = search.tested(joint.i, joint.j, joint.entry).joined()
             terms = joint.terms
-        rows = less_pairs(self.search.rows, terms, self.units)
+        rows = less(self.search.rows, terms.of, self.units)
         evidence = self._evidence(rows, replace(part, model=joint.model))
         return Composite(joint, part.alpha, evidence - joint.cost / 2)
 
     def _with_given(
-        self, start: LowRankPart, request: PairRequest, found: Joint | None = None
+        self, start: LowRankPart, request: PairRequest, found: PairFit | None = None
     ) -> Composite:
         """Return exactly the given pairs, with a rank and penalties that suit them."""
         part, joint = start, found
@@ -363,32 +377,30 @@ class PairStage:
             elif self.chooses.rank and start.rank > 0:
                 part = LowRankPart.of(self.search.rows, self.plan.of_rank(0), self.units)
             search = self._search(part, request)
-            joint = joined(Joint(search, search.tested(*request.products)))
-            alternates = self.wide or (joint.rank and not joint.columns.tangent)
+            joint = search.tested(*request.products).joined()
+            alternates = self.wide or (search.rank and not search.tangent)
             if self.chooses == FIXED and not alternates:
                 break
         assert joint is not None
-        # With the standard errors of the last model.
-        fit = joint.search.tested(*request.products)
-        return Composite(Joint(joint.search, fit), part.alpha, 0.0)
+        return Composite(joint, part.alpha, 0.0)
 
     def _unchecked(self, best: Composite) -> bool:
         """Return whether pairs need no confirmation: they were asked for, or leave no error."""
         asked = self.request.asked or not self.chooses.alpha
-        return asked or self._no_error(best.joint.loss)
+        return asked or self._no_error(best.joint.still.loss)
 
     def _confirmed(self, best: Composite, other: Candidate) -> bool:
         """Return whether left-out rows confirm that pairs are better than a model without them."""
         log_tried = log(max(1, best.joint.search.criterion.candidates))
-        return self.search.confirmed(best.joint.search.left_out_squares(), other, log_tried)
+        return self.search.confirmed(best.joint.left_out_squares(), other, log_tried)
 
     def _worth_a_search(self, start: LowRankPart) -> bool:
         """Return whether to search in the residual of a fit: one pass.
 
         Unless the user asks for pairs, most tables without interactions are not read again.
         """
-        columns = RegressionColumns(self.units, start.model, np.arange(self.d))
-        look, weight = self.search.rows.reduce(residual_moments, columns), self.moments.weight
+        look = self.search.rows.reduce(residual_moments, start.model, self.units)
+        weight = self.moments.weight
         screen = Screen(self.moments, to_numpy(self.units.free), self.fields, None)
         self.start_loss, self.candidates = look.loss, screen.candidates
         power = max(weight * self.units.target.power, 1e-300)
@@ -401,7 +413,7 @@ class PairStage:
 
     def _absorbed(self, start: LowRankPart) -> tuple[PairTerms, int | None]:
         """Return the pairs that the L of a fit seems to have absorbed, and the rank to fit."""
-        noise = (SMALLEST if self._no_error(self.start_loss) else 1.0) * self.start_loss
+        noise = (NO_NOISE if self._no_error(self.start_loss) else 1.0) * self.start_loss
         variance = noise / self.moments.weight / self.search.weight
         C = to_numpy(self.moments.second) / self.moments.weight
         dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
@@ -409,7 +421,7 @@ class PairStage:
         return terms, None if rank else 0
 
     def _no_error(self, loss: float) -> bool:
-        return loss <= SMALLEST * self.search.weight * self.units.target.power
+        return loss <= NO_NOISE * self.search.weight * self.units.target.power
 
     def _search(self, part: LowRankPart, request: PairRequest) -> PairSearch:
         alpha, noise = (*part.alpha, self.prior.penalty(part.alpha)), self.prior.noise
@@ -424,14 +436,12 @@ class PairStage:
     def _fitted_part(self, terms: PairTerms, rank: int | None) -> LowRankPart:
         """Fit a low-rank part to what pairs leave, of a given rank or of the best one."""
         plan = self.plan if rank is None else self.plan.of_rank(rank)
-        return LowRankPart.of(less_pairs(self.search.rows, terms, self.units), plan, self.units)
+        return LowRankPart.of(less(self.search.rows, terms.of, self.units), plan, self.units)
 
-    def _chosen(self, part: LowRankPart, limit: int | None = None) -> Joint:
+    def _chosen(self, part: LowRankPart, limit: int | None = None) -> PairFit:
         """Choose pairs for a fit, at most as many as requested and as the limit allows."""
         most = min((m for m in (self.request.most, limit) if m is not None), default=None)
-        search = self._search(part, self.request)
-        joint = Joint(search, search.run(most))
-        return joined(joint) if joint.terms.pairs else joint
+        return self._search(part, self.request).run(most).joined()
 
     def _redundant(self, part: LowRankPart) -> bool:
         """Return whether L has full rank already, and the user did not ask for pairs."""
@@ -458,7 +468,7 @@ class PairStage:
         joint = composite.joint
         model = settled(whole(joint.model, joint.terms), self.units, self.fields)
         low_rank = settled(joint.model, self.units, self.fields)
-        loss = joint.still[0] / joint.search.weight * self.units.target.scale**2
+        loss = joint.objective / joint.search.weight * self.units.target.scale**2
         # A closer fit with more parameters was rejected, so it does not belong to this history.
         history = [record for record in state.history if record.loss >= loss]
         last = Record(history[-1].step + 1 if history else 0, self.rows.walks, loss)
@@ -574,7 +584,7 @@ def evidence_of(search: RankSearch, part: LowRankPart, ridge: Plan) -> float:
         problem = Problem(rows, units, options, np.random.default_rng(search.seed))
         models = (LowRankPart.of(rows, ridge, units).model, part.model)
         before, after = (problem.sums(model, squares=False).loss for model in models)
-        gain = weight * log(before / max(after, SMALLEST * before)) if before > 0 else 0.0
+        gain = weight * log(before / max(after, NO_NOISE * before)) if before > 0 else 0.0
         return search.ridge().merit + (gain - (dof - d - 1) * log(weight)) / 2
     if k == d:
         candidate = search.candidate(k)
@@ -587,40 +597,17 @@ def evidence_of(search: RankSearch, part: LowRankPart, ridge: Plan) -> float:
     return candidate.merit
 
 
-def pair_uncertainty(joint: Joint, fields: Fields, share: float) -> Uncertainty | None:
-    r"""Return :math:`N(0, \sigma^2 H^{-1})`, with H the Gram matrix of the regression: one pass.
+def pair_uncertainty(fit: PairFit, fields: Fields, share: float) -> Uncertainty | None:
+    r"""Return :math:`N(0, \sigma^2 A^{-1})` of the regression with pairs.
 
-    A product z_i·z_j is the step E Hᵀ + H Eᵀ with e_i in E and e_j/2 in H. The weights of the rows
-    were multiplied by `share` for the search. None if some parameters are not in the regression.
+    The weights of the rows were multiplied by `share` for the search. None if some parameters are
+    not in the regression.
     """
-    search, fit = joint.search, joint.fit
-    columns, units = fit.solution.columns, search.units
-    (d, k), q = columns.model.U.shape, len(columns.features)
-    if q < d or (k and not columns.tangent):
+    search = fit.search
+    if search.units is not search.all_units or (search.rank and not search.tangent):
         return None
-    gram, ridge = search.normal(fit.i, fit.j)
-    loss = joint.loss / share
-    W = _inverse_root((gram + ridge)[:-1, :-1] / share)
-    dof = float(np.sum(W * (gram[:-1, :-1] @ W))) / share
+    steps, dof = fit.regression.gram.error_steps(search.alpha)
     freedom = search.weight / share - dof
-    noise = sqrt(loss / freedom) if freedom >= 1 else nan
-    first = np.unique(fit.i)
-    U, free = (to_numpy(a).astype(float) for a in (columns.model.U, units.free))
-    E = np.concatenate([U, (np.arange(d)[:, None] == first).astype(float)], axis=1)
-    steps = np.zeros((d, W.shape[1], E.shape[1]))
-    tangent = W[1 + d : columns.base].reshape(k, d, W.shape[1])
-    steps[:, :, :k] = tangent.transpose(1, 2, 0)
-    for m, (i, j) in enumerate(zip(fit.i, fit.j, strict=True)):
-        steps[j, :, k + int(np.searchsorted(first, i))] += W[columns.base + m] / 2
-    diagonal = 2 * np.sum(E[:, None, :] * steps, axis=2)
-    xp, like = namespace(units.scale), {"dtype": units.scale.dtype, "device": units.scale.device}
-    parts = (E, steps, W[1 : 1 + d], W[0] + free @ diagonal)
-    law = settled_steps(Steps(*(xp.asarray(v, **like) for v in parts)), units, fields)
-    return Uncertainty(units, ErrorSteps.of(law), noise, noise, dof, freedom, True)
-
-
-def _inverse_root(H: np.ndarray) -> np.ndarray:
-    """Return W with W Wᵀ = H⁻¹, without directions that rows and ridge do not determine."""
-    power = np.diag(H)  # 0 for a constant feature
-    size = np.sqrt(np.where(power > 0, power, 1.0))
-    return uncorrelated(H / np.outer(size, size), UNSEEN) / size[:, None]
+    noise = sqrt(fit.still.loss / share / freedom) if freedom >= 1 else nan
+    steps = settled_steps(steps.scaled(sqrt(share)), search.units, fields)
+    return Uncertainty(search.units, ErrorSteps.of(steps), noise, noise, dof, freedom, True)

@@ -170,7 +170,7 @@ def _robust_pairs(plan: TablePlan, start: PairOutcome, rows: Rows, surveyed: Sur
     state, parts = start.state, start.state.parts
     assert parts is not None
     assert start.joint is not None
-    given = PairRequest.of(parts.terms, start.joint.fit.entry)
+    given = PairRequest.of(parts.terms, start.joint.entry)
     options = replace(start.options, rank=int(parts.s.shape[0]))
     told = replace(plan, automatic=FIXED, options=options)
     base, last = replace(state, model=state.low_rank, parts=None), [start]

@@ -35,9 +35,9 @@ from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Problem, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
-from quadlin.solve.pairs.joint import PairNotes, RunningPairs
 from quadlin.solve.pairs.products import PairTerms, Parts, whole, with_arrays
-from quadlin.solve.pairs.regression import MOST_FEATURES
+from quadlin.solve.pairs.running import PairNotes, RunningPairs
+from quadlin.solve.pairs.search import MOST_FEATURES
 
 SHORTEST = 1 / 4096  # of a Newton step: log-odds of extreme rows overshoot by as much
 PRIOR = 1 / (WIDEST * WIDEST)  # penalty of a product: a standard deviation of 10 in log-odds
@@ -217,7 +217,7 @@ class LabelPairs:
         assert joint is not None
         at = LogOdds(moved(joint.model, offset), joint.terms)
         options = replace(options, rank=at.rank)
-        request = PairRequest.of(at.terms, joint.fit.entry)
+        request = PairRequest.of(at.terms, joint.entry)
         objective = Objective(self.rows, units, options, not self.plan.automatic.alpha)
         none = replace(at.terms, coef=0 * at.terms.coef)
         without = LogOdds(with_rank(before.low_rank, at.rank), none)
@@ -249,7 +249,7 @@ class LabelPairs:
             status=status,
             parts=Parts(low_rank.U, low_rank.s, at.terms),
             running=RunningPairs.begun(
-                at.low_rank, at.terms, units, joint.fit.entry, alpha, self.rows, "logistic"
+                at.low_rank, at.terms, units, joint.entry, alpha, self.rows, "logistic"
             ),
         )
         options = replace(options, rank=int(state.model.s.shape[0]))
@@ -275,7 +275,7 @@ class LabelPairs:
         To second order, a pair lowers the deviance by as much as the sum of squares around a model.
         """
         assert tested.joint is not None
-        losses = [choice.loss for choice in tested.joint.fit.path]
+        losses = [choice.loss for choice in tested.joint.path]
         fall = max(losses[0] - losses[-1], 1e-300)
         return tuple(first + (last - first) * (losses[0] - loss) / fall for loss in losses)
 

@@ -25,8 +25,8 @@ from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.product_gram import products_pay
 from quadlin.solve.lowrank.types import Options, Plan, Record, Solution, Status
 from quadlin.solve.lowrank.whitening import Full, Identity, LowRank, Whitener
-from quadlin.solve.pairs.joint import PairNotes, RunningPairs
 from quadlin.solve.pairs.products import Parts
+from quadlin.solve.pairs.running import PairNotes, RunningPairs
 
 LOST = 1e-3  # standard deviations of the target: the largest rounding error of a prediction
 LEAST_PENALTIES = 1e-6, 1e-4, 1e-2  # shares of the weight, tried in turn against rounding

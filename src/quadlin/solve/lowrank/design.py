@@ -1,12 +1,13 @@
-"""The columns of a linear model: features, and the directions of a space of symmetric matrices.
+"""The columns of a linear model: features, the directions of a space of matrices, chosen products.
 
 The tangent space of the rank-k matrices at M = U diag(s) Uᵀ depends only on the span of U and
 contains M, so on it the model is linear in its parameters. With k = 0 it is ridge regression,
-and with k = d ridge regression on all products of two features.
+and with k = d ridge regression on all products of two features. A few products z_i·z_j may be added
+to either.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import sqrt
 
@@ -24,6 +25,7 @@ EXACT_FEATURES = 500  # the maximum for an M of full rank
 CACHED_ENTRIES = 1 << 18  # of columns at a time: more would not stay in the cache
 
 Alpha = tuple[float, float]  # the penalties of w and M
+NONE = np.zeros(0, np.int64)  # products
 
 
 def dense(chunk: Chunk, units: Units) -> Array:
@@ -112,7 +114,7 @@ class Basis:
 
 @dataclass(frozen=True)
 class Design:
-    r"""Columns φ = (1, z/ρ, zᵀBz/ρ²) of rows, and parameters θ as models: f = φᵀθ.
+    r"""Columns φ = (1, z/ρ, zᵀBz/ρ², z_i z_j/ρ_i ρ_j) of rows, parameters θ as models: f = φᵀθ.
 
     Without a linear part, M acts on z + ν, the features relative to their own zero. Without an
     intercept, w acts on it, and M predicts zero there. An intercept absorbs what is constant.
@@ -121,6 +123,8 @@ class Design:
     units: Units
     options: Options
     basis: Basis
+    i: np.ndarray = field(default_factory=lambda: NONE)  # (m,), chosen products, i ≤ j
+    j: np.ndarray = field(default_factory=lambda: NONE)  # (m,)
 
     @classmethod
     def at(cls, U: Array, units: Units, options: Options) -> "Design":
@@ -136,15 +140,18 @@ class Design:
 
     @property
     def sizes(self) -> list[int]:
-        """Return the numbers of parameters of w and of M, if there are any."""
-        d = self.basis.W.shape[0]
-        return [size for size in (d * self.options.fit_linear, self.basis.size) if size] or [0]
+        """Return the numbers of parameters of w and of M, if there are any, and of products."""
+        sizes = [self.basis.W.shape[0] * self.options.fit_linear, self.basis.size]
+        if len(self.i):
+            return [*sizes, len(self.i)]
+        return [size for size in sizes if size] or [0]
 
     @property
     def unit(self) -> np.ndarray:
         """Return r of each parameter but the intercept: the ridge is α₁|w|² + 2α₂|M|²."""
         linear = self.basis.W.shape[0] * self.options.fit_linear
-        return np.repeat([1.0, 2.0], [linear, self.basis.size])
+        parts = np.repeat([1.0, 2.0], [linear, self.basis.size])
+        return np.concatenate([parts, 1.0 + (self.i == self.j)])
 
     def columns(self, chunk: Chunk) -> Array:
         """Return φ and the target of the rows, (n, 1 + p + 1), in float64."""
@@ -156,9 +163,11 @@ class Design:
         z, zero = Z / rho, nu / rho
         y = xp.astype(units.standardised_target(chunk.y), xp.float64)
         if options.fit_linear and options.fit_intercept and is_numpy(z):
-            rows, d = np.empty((1 + z.shape[1] + basis.size + 1, len(z))), z.shape[1]
+            d, size = z.shape[1], z.shape[1] + basis.size
+            rows = np.empty((1 + size + len(self.i) + 1, len(z)))
             rows[0], rows[1 : d + 1], rows[-1] = 1.0, z.T, y
-            basis.write_quadratic(z, fixed, rows[d + 1 : -1])
+            basis.write_quadratic(z, fixed, rows[d + 1 : size + 1])
+            np.multiply(z.T[self.i], z.T[self.j], out=rows[size + 1 : -1])
             return rows.T
         parts = [xp.ones_like(Z[:, :1])]
         if options.fit_linear:
@@ -169,17 +178,12 @@ class Design:
             quadratic = basis.quadratic(z + zero, fixed) - basis.quadratic(zero[None, :], fixed)
         if not options.fit_intercept:
             quadratic = rotated(quadratic, moved(self.everywhere, Z))
-        return xp.concat([*parts, quadratic, y[:, None]], axis=1)
+        i, j = (xp.take(z, xp.asarray(at, device=z.device), axis=1) for at in (self.i, self.j))
+        return xp.concat([*parts, quadratic, i * j, y[:, None]], axis=1)
 
     def parts(self, chunk: Chunk) -> Iterator[Chunk]:
         """Yield the rows of a chunk in small parts; at least one, which may be empty."""
-        n, d = chunk.X.shape
-        size = d + 2 + self.basis.size
-        step = max(1, min(EXACT_ENTRIES // 8 // size, max(CACHED_ENTRIES // size, 2 * size)))
-        if n <= step:
-            yield chunk
-        else:
-            yield from (chunk.at(np.arange(n)[i : i + step]) for i in range(0, n, step))
+        return small_parts(chunk, chunk.X.shape[1] + 2 + self.basis.size + len(self.i))
 
     @cached_property
     def everywhere(self) -> np.ndarray | None:
@@ -202,13 +206,19 @@ class Design:
         rho, free, nu = (
             to_numpy(a).astype(np.float64) for a in (units.penalty_scale, units.free, units.nu)
         )
-        w, parts = theta[: d * fit_linear], theta[d * fit_linear :]
+        w, parts, products = np.split(theta, np.cumsum([d * fit_linear, self.basis.size]))
         if self.everywhere is not None:
             w = rotated(w.T, nu / rho, shifted=False).T if fit_linear else w
             parts = rotated(parts.T, self.everywhere, shifted=False).T if k else parts
         H = self.basis.factors(parts) / rho[:, None, None]
         w = w / rho[:, None] if fit_linear else np.zeros((d, theta.shape[1]))
-        steps = Steps(self.basis.corner / rho[:, None], H, w, constant)
+        E, first = self.basis.corner, np.unique(self.i)
+        if len(first):  # z_i z_j is the step E Hᵀ + H Eᵀ with e_i in E and e_j/2 in H
+            E = np.concatenate([E, np.eye(d)[:, first]], axis=1)
+            H = np.concatenate([H, np.zeros((d, H.shape[1], len(first)))], axis=2)
+            for i, j, part in zip(self.i, self.j, products, strict=True):
+                H[j, :, k + int(np.searchsorted(first, i))] += part / (2 * rho[j])
+        steps = Steps(E / rho[:, None], H, w, constant)
         if not fit_linear:
             steps = replace(steps, w=2 * steps.times(nu, free))
         c = free @ steps.diagonals()
@@ -221,8 +231,8 @@ class Design:
     def model(self, theta: np.ndarray, constant: float, rank: int | None = None) -> Model:
         """Return the model of parameters and an intercept, with M truncated to a rank.
 
-        Parts that are not fitted are tied to M, in float64: with means far from zero, float32 would
-        be too inexact.
+        Chosen products are no part of it. Parts that are not fitted are tied to M, in float64: with
+        means far from zero, float32 would be too inexact.
         """
         units, options, d = self.units, self.options, self.basis.W.shape[0]
         rho, free = (to_numpy(a).astype(np.float64) for a in (units.penalty_scale, units.free))
@@ -233,7 +243,7 @@ class Design:
                 zero = to_numpy(units.nu).astype(np.float64) / rho
                 w = rotated(w[None, :], zero, shifted=False)[0]
             w = w / rho
-        M = self.matrix(theta[size:]) / np.outer(rho, rho)
+        M = self.matrix(theta[size : size + self.basis.size]) / np.outer(rho, rho)
         s, U = lead(M, self.basis.rank if rank is None else rank, options.psd)
         xp, like = namespace(units.scale), units.scale
         plain = options.fit_linear and options.fit_intercept
@@ -245,6 +255,27 @@ class Design:
         c = constant + float((U * U @ s) @ free)
         model = Model(array(U), array(s), array(w), c, array(free))
         return tied(model, units, options.fit_linear, options.fit_intercept)
+
+    def parameters(self, model: Model) -> np.ndarray:
+        """Return θ of the w and M of a model, M in the space: what `model` makes a model of."""
+        rho, U, s, w = (
+            to_numpy(a).astype(np.float64)
+            for a in (self.units.penalty_scale, model.U, model.s, model.w)
+        )
+        C = to_numpy(self.basis.W).T @ (rho[:, None] * U)
+        M = (C * s) @ C.T
+        above = [(M[a, a:] * np.where(np.arange(len(M) - a), sqrt(2), 1)) for a in range(len(s))]
+        return np.concatenate([rho * w, *above])
+
+
+def small_parts(chunk: Chunk, columns: int) -> Iterator[Chunk]:
+    """Yield the rows of a chunk in parts for dense columns; at least one, which may be empty."""
+    n, most = chunk.X.shape[0], max(CACHED_ENTRIES // columns, 2 * columns)
+    step = max(1, min(EXACT_ENTRIES // 8 // columns, most))
+    if n <= step:
+        yield chunk
+    else:
+        yield from (chunk.at(np.arange(n)[i : i + step]) for i in range(0, n, step))
 
 
 def rotated(A: Array, everywhere: Array, shifted: bool = True) -> Array:

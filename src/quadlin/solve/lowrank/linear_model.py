@@ -167,8 +167,8 @@ class Gram(LinearModel):
         """Return the ridge of each parameter, for the penalties of the groups."""
         return np.asarray(np.repeat(alpha, self.sizes) * self.unit)
 
-    def of_groups(self, alpha: Alpha) -> np.ndarray:
-        """Return the penalties of the groups, from those of w and M."""
+    def of_groups(self, alpha: Sequence[float]) -> np.ndarray:
+        """Return the penalties of the groups, from those of w and M, and of chosen products."""
         without_w = self.design is not None and not self.design.options.fit_linear
         return np.asarray(alpha[1:] if without_w else alpha[: len(self.sizes)], np.float64)
 
@@ -214,7 +214,7 @@ class Gram(LinearModel):
         constant = float(self.mean[-1] - self.mean[:-1] @ theta)
         return self.design.model(theta, constant, rank)
 
-    def error_steps(self, alpha: Alpha) -> tuple[Steps, float]:
+    def error_steps(self, alpha: Sequence[float]) -> tuple[Steps, float]:
         """Return steps t with Σ tᵢtᵢᵀ = A⁻¹, and the effective number of parameters."""
         assert self.design is not None
         R = self.ridge(self.of_groups(alpha))
@@ -237,7 +237,9 @@ class Gram(LinearModel):
         moments = moved(rho[:, None] * G * rho, units.scale)
         return Covariance(1 / self.share, namespace(moments).astype(moments, units.scale.dtype))
 
-    def left_out(self, rows: Rows, alpha: Alpha, factors: Sequence[float] = (1.0,)) -> LeftOut:
+    def left_out(
+        self, rows: Rows, alpha: Sequence[float], factors: Sequence[float] = (1.0,)
+    ) -> LeftOut:
         """Return what the errors of rows left out are made of: one pass, O(np²)."""
         assert self.design is not None
         ridge = np.maximum(self.ridge(self.of_groups(alpha)), SMALLEST_RIDGE * self.weight)
@@ -269,18 +271,21 @@ class Products(Additive):
     gram: Array
 
 
-def column_products(chunk: Chunk, design: Design) -> Products:
-    """Sum φφᵀ for φ = (1, z, the directions, y) over one chunk, in float64."""
+def column_products(chunk: Chunk, design: Design, start: int = 0) -> Products:
+    """Sum φφᵀ for φ = (1, z, the directions, products, y) over one chunk, in float64.
+
+    Only its columns from `start` on.
+    """
     # In small parts, since there are many more columns than features.
-    return folded(_products, design.parts(chunk), (design,))[0]  # type: ignore[return-value]
+    return folded(_products, design.parts(chunk), (design, start))[0]  # type: ignore[return-value]
 
 
-def _products(chunk: Chunk, design: Design) -> Products:
+def _products(chunk: Chunk, design: Design, start: int) -> Products:
     A = design.columns(chunk)
     if chunk.weight is not None:
         xp = namespace(A)
         A = xp.sqrt(xp.astype(chunk.weight, xp.float64))[:, None] * A
-    return Products(A.T @ A)
+    return Products(A.T @ A[:, start:])
 
 
 def _left_out(
@@ -311,7 +316,11 @@ def inverse_root(A: np.ndarray) -> np.ndarray:
     """
     diagonal = np.diag(A)
     unit = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    values, V = np.linalg.eigh(unit[:, None] * A * unit) if len(A) else (np.zeros(0), A)
+    A = unit[:, None] * A * unit
+    L = factored(A) if len(A) else None  # LAPACK takes no empty matrix
+    if L is not None and np.diag(L).min() > UNDETERMINED**0.25:  # far from dependent
+        return np.asarray(unit[:, None] * np.triu(dtrtri(L, lower=1)[0].T))
+    values, V = np.linalg.eigh(A) if len(A) else (np.zeros(0), A)
     kept = values > UNDETERMINED * values.max(initial=0.0)
     return np.asarray(unit[:, None] * V[:, kept] / np.sqrt(values[kept]))
 

@@ -3,6 +3,7 @@
 Imports `lowrank`.
 Gives `fits` the products that belong to a model, `composite` and `quadlin.explain` the search.
 Begin with `search.py`: it screens products, chooses among them (`stepwise.py`) in a regression with
-all other parts (`regression.py`), and leaves out those that rest on a few rows. `joint.py` moves L
-together with the products, and continues with new rows. `products.py` has their sums over rows.
+all other parts (`regression.py`), leaves out those that rest on a few rows, and moves L together
+with the rest. `running.py` continues the regression with new rows. `products.py` has the products
+of a model, and sums over rows with all products.
 """

@@ -1,25 +1,21 @@
-r"""Products z_i·z_j of a few pairs: as part of a model, and as columns of a regression."""
+r"""Products z_i·z_j of a few pairs as part of a model, and the moments of all products."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from quadlin.core.arrays import Array, lead, namespace, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive, summed
-from quadlin.core.losses import FLATTEST, curvature, value_and_slope
+from quadlin.core.engine import Additive, folded, summed
 from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
+from quadlin.solve.lowrank.design import dense, small_parts
 from quadlin.solve.lowrank.levels import Fields, measured_from_mean
 from quadlin.solve.lowrank.levels import whole as complete_fields
-
-T = TypeVar("T")
-PIECE_ENTRIES = 1 << 21  # of dense columns at a time
-NONE = np.zeros(0, np.int64)  # products
 
 
 @dataclass(frozen=True)
@@ -35,11 +31,11 @@ class PairTerms:
         """Return the pairs, in no order."""
         return frozenset(zip(self.i.tolist(), self.j.tolist(), strict=True))
 
-    def of(self, block: Block) -> np.ndarray:
+    def of(self, block: Block) -> Array:
         """Return the sum for the rows of a block."""
         left, right = (block.units.standardised(block.X, at) for at in (self.i, self.j))
-        values: np.ndarray = to_numpy(left * right) @ self.coef
-        return values
+        xp = namespace(left)
+        return xp.astype(left * right, xp.float64) @ xp.asarray(self.coef, device=left.device)
 
 
 @dataclass(frozen=True)
@@ -101,101 +97,37 @@ def with_arrays(model: Model, c: float, **arrays: np.ndarray) -> Model:
     return replace(model, c=c, **{name: xp.asarray(a, **like) for name, a in arrays.items()})
 
 
-def less_pairs(rows: Rows, terms: PairTerms, units: Units) -> Rows:
-    """Return the rows with targets less the contribution of the pairs: one pass."""
-    y = np.concatenate(rows.collect(_less, terms, units))
+def less(rows: Rows, part: Callable[[Block], Array], units: Units) -> Rows:
+    """Return the rows with targets less the contribution of a part of a model: one pass."""
+    y = np.concatenate(rows.collect(less_part, part, units))
     like = namespace(units.scale)
     ones = like.ones(len(y), dtype=like.float64, device=units.scale.device)
     return rows.reweighted(ones, like.asarray(y, device=units.scale.device))
 
 
-def _less(chunk: Chunk, terms: PairTerms, units: Units) -> np.ndarray:
-    part = terms.of(Block(chunk.X, units))
-    y: np.ndarray = to_numpy(chunk.y) - units.target.scale * part
+def less_part(chunk: Chunk, part: Callable[[Block], Array], units: Units) -> np.ndarray:
+    """Return the targets of a chunk less the contribution of a part of a model."""
+    f = to_numpy(part(Block(chunk.X, units)))
+    y: np.ndarray = to_numpy(chunk.y) - units.target.scale * f
     return y
 
 
-@dataclass(frozen=True)
-class RegressionColumns:
-    r"""The columns of a regression: 1, features, tangent directions of L, products.
-
-    .. math:: y - f(z) = \beta_0 + \sum_l \beta_l z_l
-              + \sum_{l,a} H_{la}\, 2 z_l (z^\top U_a) + \sum_m \beta_m z_{i_m} z_{j_m} + r
-
-    The tangent directions are what a small change of L = U diag(s) Uᵀ may add to f, less the
-    squares that are not modelled. Features are numbered within `features`, here and in all sums.
-    """
-
-    units: Units
-    model: Model  # f
-    features: Array  # (q,), positions of the features of the search: all, or some
-    tangent: bool = False  # whether L may move; only if the search has all features
-    i: Array = field(default_factory=lambda: NONE)  # (m,), products, positions among the features
-    j: Array = field(default_factory=lambda: NONE)  # (m,)
-
-    @property
-    def base(self) -> int:
-        """Return the number of columns that are not products."""
-        d, k = self.model.U.shape
-        return 1 + len(self.features) + (d * k if self.tangent else 0)
-
-    def with_pairs(self, i: Array, j: Array) -> "RegressionColumns":
-        """Return the columns with other products."""
-        return replace(self, i=np.asarray(i, np.int64), j=np.asarray(j, np.int64))
-
-    def pieces(self, chunk: Chunk, numbers: np.ndarray | None = None) -> Iterator["DenseRows"]:
-        """Yield the rows of a chunk in small parts; `numbers` has one row for each of them."""
-        n = chunk.X.shape[0]
-        step = max(1, PIECE_ENTRIES // (2 * self.base + len(self.i)))
-        for start in range(0, n, step):
-            part = chunk if n <= step else chunk.at(np.arange(start, min(n, start + step)))
-            block = Block(part.X, self.units)
-            xp = namespace(self.units.scale)
-            Z = xp.astype(self.units.standardised(part.X, self.features), xp.float64)
-            y, f = self.units.standardised_target(part.y), predict(self.model, block)
-            y, f, omega = xp.astype(y, xp.float64), xp.astype(f, xp.float64), part.weight
-            omega = xp.ones_like(f) if omega is None else xp.astype(omega, xp.float64)
-            given = None
-            if numbers is not None:
-                given = namespace(Z).asarray(numbers[start : start + step], device=Z.device)
-            yield DenseRows(Z, self._made(Z), y, f, omega, given)
-
-    def _made(self, Z: Array) -> Array:
-        xp = namespace(Z)
-
-        def taken(index: Array) -> Array:
-            return xp.take(Z, xp.asarray(index, device=Z.device), axis=1)
-
-        columns = [xp.ones_like(Z[:, :1]), Z]
-        if self.tangent:
-            U = xp.astype(self.model.U, xp.float64)
-            hidden = xp.astype(1 - self.model.free, xp.float64)
-            ZU = Z @ U
-            for a in range(U.shape[1]):
-                columns.append(2 * Z * (ZU[:, a : a + 1] - hidden * U[:, a] * Z))
-        columns.append(taken(self.i) * taken(self.j))
-        return xp.concat(columns, axis=1)
-
-
-class DenseRows(NamedTuple):
+class Piece(NamedTuple):
     """Some rows, dense and in float64."""
 
-    Z: Array  # (n, q), standardised features
-    A: Array  # (n, p), the columns
-    y: Array  # (n,)
-    f: Array  # (n,), of the model
+    Z: Array  # (n, d), standardised features
+    r: Array  # (n,), the residual of a model
     omega: Array  # (n,)
-    numbers: Array  # (n, …), or None if none were given
 
-    def residual(self, beta: Array | None = None) -> Array:
-        """Return y − f(z) − Aβ."""
-        r = self.y - self.f
-        return r if beta is None else r - self.A @ namespace(r).asarray(beta, device=r.device)
 
-    def moments(self, r: Array, look: bool = True) -> tuple[float, Array]:
-        """Return Σω r² and, if `look`, Σω r z_i z_j."""
-        loss = float(namespace(r).sum(self.omega * r * r))
-        return loss, ((self.omega * r)[:, None] * self.Z).T @ self.Z if look else self.Z[:0, :0]
+def residual_pieces(chunk: Chunk, model: Model, units: Units) -> Iterator[Piece]:
+    """Yield the rows of a chunk in small parts, with the residual of a model."""
+    for part in small_parts(chunk, 2 * chunk.X.shape[1] + 2):
+        f = predict(model, Block(part.X, units))
+        xp = namespace(f)
+        r = xp.astype(units.standardised_target(part.y), xp.float64) - xp.astype(f, xp.float64)
+        weight = xp.ones_like(r) if part.weight is None else xp.astype(part.weight, xp.float64)
+        yield Piece(dense(part, units), r, weight)
 
 
 @dataclass(frozen=True)
@@ -209,70 +141,32 @@ class ProductMoments(Additive):
 
 
 @dataclass(frozen=True)
-class JointGram(Additive):
-    """The least squares that approximate a loss near f + Aβ, to second order.
+class ResidualMoments(Additive):
+    """Moments of a residual with all products."""
 
-    They have weights ωh and responses −l′/2h + Aβ; for squared errors they are exact.
-    """
-
-    gram: Array  # (p + 1, p + 1), of the columns and the response, or its last columns
-    loss: float  # Σω · loss at f + Aβ
+    loss: float  # Σω r²
+    moments: Array  # (d, d), Σω r z_i z_j
 
 
-def product_moments(chunk: Chunk, columns: RegressionColumns) -> ProductMoments:
+def product_moments(chunk: Chunk, units: Units) -> ProductMoments:
     """Sum over one chunk: three products of d×n and n×d matrices."""
-
-    def of(piece: DenseRows) -> ProductMoments:
-        Z, weighted, squares = piece.Z, piece.omega[:, None] * piece.Z, piece.Z * piece.Z
-        sums = (weighted.T @ Z, squares.T @ weighted, squares.T @ (Z * weighted))
-        return ProductMoments(float(namespace(Z).sum(piece.omega)), *sums)
-
-    return total(of(piece) for piece in columns.pieces(chunk))
+    parts = small_parts(chunk, 2 * chunk.X.shape[1] + 2)
+    return folded(_product_moments, parts, (units,))[0]  # type: ignore[return-value]
 
 
-def joint_gram(
-    chunk: Chunk,
-    columns: RegressionColumns,
-    start: int = 0,
-    loss: str = "squared",
-    beta: Array | None = None,
-) -> JointGram:
-    """Sum over one chunk; only the columns of the matrix from `start` on. None is β = 0."""
-
-    def of(piece: DenseRows) -> JointGram:
-        A, xp = piece.A, namespace(piece.A)
-        along = 0 * piece.f if beta is None else A @ xp.asarray(beta, device=A.device)
-        value, slope = value_and_slope(loss, piece.f + along, piece.y)
-        h = xp.clip(curvature(piece.f + along, loss), min=FLATTEST)
-        A = xp.concat([A, (along - slope / h)[:, None]], axis=1)
-        gram = A.T @ ((piece.omega * h)[:, None] * A[:, start:])
-        return JointGram(gram, float(xp.sum(piece.omega * value)))
-
-    return total(of(piece) for piece in columns.pieces(chunk))
+def _product_moments(chunk: Chunk, units: Units) -> ProductMoments:
+    Z = dense(chunk, units)
+    weighted, squares = namespace(Z).asarray(chunk.weights, device=Z.device)[:, None] * Z, Z * Z
+    sums = (weighted.T @ Z, squares.T @ weighted, squares.T @ (Z * weighted))
+    return ProductMoments(chunk.total_weight, *sums)
 
 
-def base_leverages(chunk: Chunk, columns: RegressionColumns, inverse: Array) -> np.ndarray:
-    """Return the leverages of rows of weight 1; `inverse` is that of the columns' Gram matrix."""
+def residual_moments(chunk: Chunk, model: Model, units: Units) -> ResidualMoments:
+    """Sum over one chunk."""
 
-    def of(A: Array) -> np.ndarray:
-        xp = namespace(A)
-        return to_numpy(xp.sum(A * (A @ xp.asarray(inverse, device=A.device)), axis=1))
+    def of(piece: Piece) -> ResidualMoments:
+        weighted = piece.omega * piece.r
+        loss = float(namespace(weighted).sum(weighted * piece.r))
+        return ResidualMoments(loss, (weighted[:, None] * piece.Z).T @ piece.Z)
 
-    return np.concatenate([of(piece.A) for piece in columns.pieces(chunk)])
-
-
-def residual_squares(chunk: Chunk, columns: RegressionColumns, beta: Array) -> list[np.ndarray]:
-    """Return ωr² of the rows of positive weight."""
-
-    def of(piece: DenseRows) -> np.ndarray:
-        r, omega = piece.residual(beta), piece.omega
-        return to_numpy(omega * r * r)[to_numpy(omega) > 0]
-
-    return [of(piece) for piece in columns.pieces(chunk)]
-
-
-def total(parts: Iterator[T]) -> T:
-    """Return the sum of the pieces of a chunk."""
-    sums = summed(parts)
-    assert sums is not None  # a chunk has rows
-    return sums
+    return summed(of(piece) for piece in residual_pieces(chunk, model, units))  # type: ignore[return-value]

@@ -2,53 +2,57 @@ r"""The search for a few pairs, y = b + xᵀw + xᵀ(L + S)x with S of few entri
 
 The moments of the residual, :math:`\sum \omega r z_i z_j`, over their standard errors show which
 products are worth trying. A pass gives the Gram matrix of those, of the features and of L's tangent
-directions, on which `Stepwise` chooses. Another pass gives the moments of the new residual, and
-standard errors that do not trust a few rows. This is repeated until nothing changes. It takes three
-or four passes if nothing interacts; otherwise two per round, one for the leverages of rows, and one
-for each choice that leaves out products which rest on a few rows only.
+directions, on which `Stepwise` chooses. This is repeated until no further product is worth trying;
+then a pass gives standard errors that do not trust a few rows, and products which rest on a few
+rows only are left out. It takes three passes if nothing interacts, and two per round otherwise.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
+from functools import cached_property, partial
 from math import log
-from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, triu
+from scipy.sparse import csr_array, triu, vstack
 
-from quadlin.core.arrays import Array, to_numpy
+from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.block import Block
-from quadlin.core.chunks import Chunk
+from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive
-from quadlin.core.model import Model, predict
+from quadlin.core.model import Model, constant_model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.observations import observed_squares
-from quadlin.solve.pairs.products import ProductMoments, level_contrast
-from quadlin.solve.pairs.regression import (
-    PairRegression,
-    Projected,
-    RobustErrors,
-    Scores,
-    Solution,
+from quadlin.solve.lowrank.design import EXACT_COLUMNS, Design
+from quadlin.solve.lowrank.gauss_newton import BACKTRACKS
+from quadlin.solve.lowrank.linear_model import column_products
+from quadlin.solve.lowrank.types import NO_NOISE, Options
+from quadlin.solve.pairs.products import (
+    PairTerms,
+    ProductMoments,
+    ResidualMoments,
+    less,
+    less_part,
+    level_contrast,
+    product_moments,
     residual_moments,
-    scores,
-    weighted_residuals,
+    whole,
 )
-from quadlin.solve.pairs.stepwise import SMALLEST, Criterion, PairChoice, Stepwise
+from quadlin.solve.pairs.regression import Errors, Penalties, Regression
+from quadlin.solve.pairs.stepwise import COLLINEAR, Criterion, PairChoice, Stepwise
 
 Pair = tuple[int, int]
 Group = tuple[int, ...]  # products that are chosen together: positions i·d + j, i ≤ j
 ROUNDS, MOST_PAIRS = 60, 32
+STEPS, TOL = 20, 1e-9  # of the joint fit; the relative change of the objective that ends it
+MOST_FEATURES = 3000  # three d×d matrices are kept
 FALSE_ALARMS = 0.05  # of a table without interactions: the level of tests that use few rows
 FEWEST, PER_PAIR = 2.0, 10.0  # rows beyond the parameters: for one pair, and for each further one
 EXCHANGEABLE = 6.0  # a difference of the criterion, 2·log(20), that is not strong evidence
 SHORTLIST, BLOCKS = 48, 4  # products, and blocks of them, that are tried in a round
 WORTH_A_LOOK = 0.5  # of the t² for entry, since only two features are projected out here
-NEW = 1e-6  # of a product's power: the least that its features must leave of it
 FEWEST_TOGETHER = 10  # rows in which two sparse features must occur together
-DENSE = 100.0  # σ: columns whose mean is further from zero have next to no zeros
 SEARCHED_IN_FULL = 400  # features with the largest scores, of more than fit in a matrix
 
 
@@ -70,7 +74,7 @@ class Screen:
             pull = (K**2 * var[None, :] + K.T**2 * var[:, None] - 2 * C * K * K.T) / det
             np.fill_diagonal(pull, np.diag(K) ** 2 / var)
             left = F - C**2 / moments.weight - pull
-            allowed = left > NEW * F
+            allowed = left > COLLINEAR * F
         np.fill_diagonal(allowed, np.diag(allowed) & (to_numpy(free) > 0))
         for field in fields:
             allowed[np.ix_(field, field)] = False
@@ -80,7 +84,7 @@ class Screen:
         alone = np.setdiff1d(np.arange(len(var)), np.concatenate([[], *fields]))
         self.parts = [np.asarray(part) for part in fields] + [np.array([j]) for j in alone]
         which = np.repeat(np.arange(len(self.parts)), [len(part) for part in self.parts])
-        ones = (np.ones(len(var)), (which, np.concatenate(self.parts)))
+        ones = (np.ones(len(var)), (which, np.concatenate([np.zeros(0, int), *self.parts])))
         self.sum_over = csr_array(ones) if fields else csr_array((0, len(var)))
         counts = np.triu(self._by_parts(allowed.astype(float)) > 1, 1)
         self.blocks = np.argwhere(counts[: len(fields)])  # (b, 2), of a field and another part
@@ -93,7 +97,7 @@ class Screen:
         return int(np.triu(self.allowed).sum()) + len(self.blocks)
 
     def shortlist(
-        self, score: Scores, criterion: Criterion, taken: int, share: float = WORTH_A_LOOK
+        self, score: ResidualMoments, criterion: Criterion, taken: int, share: float = WORTH_A_LOOK
     ) -> list[Group]:
         """Return products, and blocks of products, with large moments of the residual."""
         t2 = self._t2(score, criterion)
@@ -104,11 +108,11 @@ class Screen:
         best = [b for b in np.argsort(-gains, kind="stable")[:BLOCKS] if gains[b] > least]
         return [(int(p),) for p in flat] + [self._group(*self.blocks[b]) for b in best]
 
-    def largest(self, score: Scores, criterion: Criterion) -> float:
+    def largest(self, score: ResidualMoments, criterion: Criterion) -> float:
         """Return the largest t² of a product."""
         return float(self._t2(score, criterion).max(initial=0.0))
 
-    def _t2(self, score: Scores, criterion: Criterion) -> np.ndarray:
+    def _t2(self, score: ResidualMoments, criterion: Criterion) -> np.ndarray:
         noise = criterion.noise or max(score.loss / criterion.rows, 1e-300)
         return np.where(self.allowed, to_numpy(score.moments) ** 2 / (noise * self.left), 0.0)
 
@@ -122,51 +126,27 @@ class Screen:
         return tuple(np.sort(i * len(self.allowed) + j).tolist())
 
 
-@dataclass(frozen=True)
-class PairFit:
-    """The chosen pairs, in the order of entry, and their regression."""
-
-    i: np.ndarray  # (m,), i ≤ j
-    j: np.ndarray  # (m,)
-    entry: np.ndarray  # (m,), the step in which each entered, from 1
-    errors: RobustErrors  # as if the pairs had been given
-    solution: Solution
-    noise: float  # the variance of the noise of a row of weight 1
-    left: float  # rows beyond the parameters
-    step: Stepwise
-    choice: PairChoice  # the pairs and blocks that were chosen from those that were tried
-    tried: Sequence[Pair]  # the first product of each group that was tried
-    at_limit: bool  # whether no more could be chosen
-
-    @cached_property
-    def path(self) -> tuple[PairChoice, ...]:
-        """Return the choices of the first 0, 1, … chosen groups."""
-        taken = self.choice.taken
-        return tuple(self.step.judged(taken[:m]) for m in range(len(taken) + 1))
-
-    @cached_property
-    def exchangeable(self) -> tuple[tuple[Pair, Pair, float], ...]:
-        """Return chosen pairs with others that are about as good, and the cost of the others."""
-        single = self.step.single
-        return tuple(
-            (self.tried[g], self.tried[other], cost)
-            for g, others in self.step.exchanges(self.choice, EXCHANGEABLE).items()
-            for other, cost in others
-            if single[g] and single[other]
-        )
-
-
-class PairSearch(PairRegression):
-    """The search among all products for a regression.
+class PairSearch:
+    """The search among all products for a regression, and the regression with given products.
 
     Parameters
     ----------
-    rows, units, model, alpha, features, moments
-        As for `PairRegression`.
+    rows, units
+        The rows and their units.
+    model : Model or None
+        The model so far; None is the constant. Its w is fitted again together with the pairs, and L
+        may move a little if its tangent space fits in a matrix.
+    alpha : (float, float, float)
+        Ridge on w, on L and on the products.
     fields : sequence of arrays
         One-hot groups, which also compete as wholes.
+    features : array or None
+        Positions of the features of the search; None is all, at most 3,000. The rows are copied
+        with only these, and the others stay as in `model`.
     candidates : int or None
         Number of products that were tried before these features were selected.
+    moments : ProductMoments or None
+        The moments of these features, if they were summed before; None takes a pass.
     noise : float or None
         The variance of the noise of a row of weight 1, if known.
     excluded : array of bool (d, d) or None
@@ -179,7 +159,7 @@ class PairSearch(PairRegression):
         units: Units,
         *,
         model: Model | None = None,
-        alpha: tuple[float, float, float] = (0.0, 0.0, 0.0),
+        alpha: Penalties = (0.0, 0.0, 0.0),
         fields: Sequence[np.ndarray] = (),
         features: np.ndarray | None = None,
         candidates: int | None = None,
@@ -187,154 +167,315 @@ class PairSearch(PairRegression):
         noise: float | None = None,
         excluded: np.ndarray | None = None,
     ) -> None:
-        super().__init__(rows, units, model, alpha, features, moments)
-        at = self.columns.features
-        allowed = None if excluded is None else ~excluded
-        inside = [np.flatnonzero(np.isin(at, field)) for field in fields]
+        d = int(units.scale.shape[0])
+        self.model = constant_model(units, 0, units.target.centre) if model is None else model
+        self.all_units, self.fields, self.alpha = units, fields, alpha
+        self.features = np.arange(d) if features is None else np.sort(features)
+        self.d, k = len(self.features), self.rank
+        if self.d > MOST_FEATURES:
+            raise ValueError(
+                f"The search for pairs takes at most {MOST_FEATURES:,} features, but there are "
+                f"{self.d:,}. Select features."
+            )
+        self.tangent = 0 < k < self.d == d and d * k <= EXACT_COLUMNS
+        self.rows, self.units = rows, units
+        if self.d < d:
+            self.rows, self.units = narrowed(rows, units, self.features, self._stays)
+        elif k and not self.tangent:
+            self.rows = less(rows, partial(predict, self._stays), units)
+        U = self.model.U if self.tangent else units.array(np.zeros((self.d, 0)))
+        self.design = Design.at(U, self.units, Options(rank=U.shape[1]))
+        self.moments = self.rows.reduce(product_moments, self.units) if moments is None else moments
+        self.weight = self.moments.weight
+        self.power = self.weight * units.target.power
+        self.sums = to_numpy(self.rows.reduce(column_products, self.design).gram)
+        self.products, self.with_products = np.zeros(0, np.int64), self.sums  # the last summed
+        self.base = Regression.of(self.sums, self.design, alpha)
+        self.base_loss, self.freedom = self.base.objective, max(self.weight - self.base.dof, 1.0)
+        inside = [np.flatnonzero(np.isin(self.features, field)) for field in fields]
         inside = [field for field in inside if len(field)]
-        self.fields = fields
-        self.screen = Screen(self.moments, to_numpy(units.free)[at], inside, allowed)
+        allowed = None if excluded is None else ~excluded
+        self.screen = Screen(self.moments, to_numpy(self.units.free), inside, allowed)
         count = self.screen.candidates if candidates is None else candidates
         self.criterion = Criterion(self.freedom, count, max(self.power, 1e-300), noise)
 
-    def run(self, most: int | None = None) -> PairFit:
+    @property
+    def rank(self) -> int:
+        """Return the rank of L."""
+        return int(self.model.s.shape[0])
+
+    @property
+    def _stays(self) -> Model:
+        """Return the part of the model that is not fitted again, with a constant of zero."""
+        w = to_numpy(self.model.w).copy()
+        w[self.features] = 0
+        return replace(self.model, w=self.all_units.array(w), c=0.0)
+
+    def run(self, most: int | None = None) -> "PairFit":
         """Search until a round changes nothing: screen, step, and leave out what few rows carry."""
         most = min(MOST_PAIRS, max(1, int(self.freedom // PER_PAIR))) if most is None else most
-        listed, banned, screening = Listed(self, ()), set[Group](), True
-        choice = listed.step.judged(())
-        enough = self.freedom < FEWEST or choice.loss <= SMALLEST * self.power
-        self.solution = listed.solution(choice)
-        self.score = self._scored(self.solution)
+        fit, banned, screening = self._listed(()).fit((), most), set[Group](), True
+        enough = self.freedom < FEWEST or fit.choice.loss <= NO_NOISE * self.power
         for _ in range(0 if enough else ROUNDS):
-            taken, new = [listed.groups[g] for g in choice.taken], list[Group]()
+            listed, new, doubtful = fit.listed, list[Group](), list[Group]()
+            taken = [listed.groups[g] for g in fit.choice.taken]
             if screening and len(taken) < most:
-                shortlist = self.screen.shortlist(self.score, self.criterion, len(taken))
+                score = self.rows.reduce(residual_moments, fit.of_rows, self.units)
+                shortlist = self.screen.shortlist(score, self.criterion, len(taken))
                 new = [group for group in shortlist if group not in listed.groups]
-            doubtful = [] if new else self._doubtful(listed.step, choice)
-            if screening and not (new or doubtful):
-                break
             if new:
-                listed = Listed(self, sorted({*listed.groups, *new}))
-            banned |= {listed.groups[g] for g in doubtful}
+                listed = self._listed(sorted({*listed.groups, *new}))
+            elif taken:
+                doubtful = [listed.groups[g] for g in self._doubtful(fit)]
+            banned.update(doubtful)
             if new or doubtful:
                 start = [listed.groups.index(group) for group in taken if group not in banned]
                 choice = listed.step.run(start, map(listed.groups.index, banned), most)
-            self.solution = listed.solution(choice)
+                fit = listed.fit(choice.taken, most)
+            elif screening:
+                break
             screening = not doubtful  # for others, once no chosen product is doubtful
-            self.score = self._scored(self.solution, screening)
-        if not screening:
-            self.score = self._scored(self.solution)
-        errors = RobustErrors.of(self.score, self.criterion.noise)
-        return self._fit(self.solution, errors, listed, choice, most)
+        return fit
 
-    def left_out_squares(self) -> np.ndarray:
-        """Return ωe² of each observation, left out of the last regression: one pass."""
-        chunks = self.rows.collect_beside(weighted_residuals, self.leverages, self.solution)
-        return observed_squares(*np.concatenate([p for pieces in chunks for p in pieces], axis=1))
-
-    def from_means(self, fit: PairFit) -> tuple[np.ndarray, RobustErrors]:
-        """Return the coefficients with levels measured from their field's mean, and their errors.
-
-        That is the convention of models (`levels`); one pass, if a product has such a level.
-        """
-        coef, contrast = fit.solution.coef, level_contrast(fit.i, fit.j, self.units, self.fields)
-        if contrast is None:
-            return coef, fit.errors
-        sums = self.rows.reduce_beside(scores, self.leverages, fit.solution, False, contrast)
-        return contrast @ coef, RobustErrors.of(sums, self.criterion.noise)
-
-    def tested(
-        self,
-        i: np.ndarray,
-        j: np.ndarray,
-        entry: np.ndarray | None = None,
-        errors: RobustErrors | None = None,
-    ) -> PairFit:
-        """Return the regression with given products and its errors: two passes, or one with errors.
+    def tested(self, i: np.ndarray, j: np.ndarray, entry: np.ndarray | None = None) -> "PairFit":
+        """Return the regression with given products: a pass, unless they are those of the last.
 
         `entry` is the step in which each enters; None means one by one.
         """
         entry = np.arange(1, len(i) + 1) if entry is None else entry
-        first, second = self.among(i, j)
-        flat = first * self.d + second
+        flat = self._positions(i, j)
         together = (flat[entry == step] for step in np.unique(entry))
-        listed = Listed(self, [tuple(sorted(group.tolist())) for group in together])
-        choice = listed.step.judged(tuple(range(len(listed.groups))))
-        self.solution = listed.solution(choice)
-        if errors is None:
-            errors = RobustErrors.of(self._scored(self.solution, False), self.criterion.noise)
-        return self._fit(self.solution, errors, listed, choice)
+        listed = self._listed([tuple(sorted(group.tolist())) for group in together])
+        return listed.fit(range(len(listed.groups)))
 
-    def _scored(self, fit: Solution, look: bool = True) -> Scores:
-        """Return the errors of products and, if `look`, the moments of all others: one pass."""
-        if len(fit.inverse):
-            score: Scores = self.rows.reduce_beside(scores, self.leverages, fit, look)
-            return score
-        return self.rows.reduce(residual_moments, fit.columns, fit.beta)
+    def moved(self, model: Model, fit: "PairFit") -> "PairFit":
+        """Return the regression with another L of the same rank, and the same products: one pass.
 
-    def _doubtful(self, step: Stepwise, choice: PairChoice) -> list[int]:
-        """Return single products that rest on a few rows.
+        The loss and the degrees of freedom without products stay those of the first L.
+        """
+        other = copy(self)
+        other.model, other.design = model, Design.at(model.U, self.units, self.design.options)
+        other.products = np.unique(self._positions(fit.i, fit.j))
+        design, b = other.design_with(other.products), len(self.sums) - 1
+        other.with_products = to_numpy(self.rows.reduce(column_products, design).gram)
+        other.sums = np.delete(np.delete(other.with_products, np.s_[b:-1], 0), np.s_[b:-1], 1)
+        other.base = Regression.of(other.sums, other.design, self.alpha)
+        return other.tested(fit.i, fit.j, fit.entry)
+
+    def design_with(self, products: np.ndarray) -> Design:
+        """Return the columns of the regression with products, at positions i·d + j."""
+        i, j = np.divmod(products, max(self.d, 1))
+        return replace(self.design, i=i, j=j)
+
+    def regression(self, products: np.ndarray) -> Regression:
+        """Return the regression with products: one pass, unless they were summed last."""
+        design, b = self.design_with(products), len(self.sums) - 1
+        if not np.isin(products, self.products).all():
+            tall = to_numpy(self.rows.reduce(column_products, design, b).gram)
+            blocks = [[self.sums[:b, :b], tall[:b]], [tall[:b].T, tall[b:]]]
+            self.products, self.with_products = products, np.block(blocks)
+        order = np.argsort(self.products)
+        at = order[np.searchsorted(self.products, products, sorter=order)]
+        kept = np.r_[:b, b + at, len(self.with_products) - 1]
+        return Regression.of(self.with_products[np.ix_(kept, kept)], design, self.alpha)
+
+    def _positions(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        first, second = np.searchsorted(self.features, [i, j])
+        return np.asarray(first * self.d + second)
+
+    def _listed(self, groups: Sequence[Group]) -> "Listed":
+        """Return products that may be chosen: one pass, if there are any."""
+        flat = np.array(sorted({p for group in groups for p in group}), dtype=np.int64)
+        rest = self.regression(flat).rest(self.base)
+        columns = [np.searchsorted(flat, group) for group in groups]
+        return Listed(self, groups, flat, Stepwise(rest, columns, self.criterion))
+
+    def _doubtful(self, fit: "PairFit") -> list[int]:
+        """Return single products that rest on a few rows: one pass.
 
         These are the worst, and all that are about as bad. The standard error comes from residuals
         of fits without the row. It is itself less certain if fewer rows determine it, so Student's
         t is compared with its distribution, at a level that is shared by all products.
         """
-        place = {c: m for m, c in enumerate(step.columns(choice.taken))}
-        single = {g: place[step.first[g]] for g in choice.taken if step.single[g]}
-        errors = RobustErrors.of(self.score, self.criterion.noise)
-        log_tail = errors.log_tail(self.solution.coef)
+        step = fit.listed.step
+        place = {c: m for m, c in enumerate(step.columns(fit.choice.taken))}
+        single = {g: place[step.first[g]] for g in fit.choice.taken if step.single[g]}
+        errors = fit.regression.errors(self.rows, noise=self.criterion.noise)
+        log_tail = errors.log_tail(fit.regression.coef)
         level = log(FALSE_ALARMS / max(self.criterion.candidates, 1))
         doubtful = {g: m for g, m in single.items() if log_tail[m] > level}
         worst = max((log_tail[m] for m in doubtful.values()), default=0.0)
         least = min(worst, level / 4)  # Student's t at about half of the level's
         return [g for g, m in doubtful.items() if log_tail[m] >= least]
 
-    def _fit(
-        self,
-        solution: Solution,
-        errors: RobustErrors,
-        listed: "Listed",
-        choice: PairChoice,
-        most: int = 0,
-    ) -> PairFit:
-        """Return the result of a search for at most `most` pairs."""
-        at, step, columns = self.columns.features, listed.step, solution.columns
-        entry = {c: m for m, g in [*enumerate(choice.taken, 1)][::-1] for c in step.groups[g]}
-        freedom = self.freedom - choice.dof
-        return PairFit(
-            at[columns.i],
-            at[columns.j],
-            np.array([entry[c] for c in step.columns(choice.taken)], dtype=np.int64),
-            errors,
-            solution,
-            self.criterion.noise or choice.loss / max(freedom, 1.0),
-            freedom,
-            step,
-            choice,
-            [tuple(at[[*divmod(group[0], self.d)]].tolist()) for group in listed.groups],
-            at_limit=0 < most <= len(choice.taken),
-        )
 
-
+@dataclass(frozen=True)
 class Listed:
-    """Groups of products that may be chosen, and the stepwise choice among them.
+    """Groups of products that may be chosen, and the stepwise choice among them."""
 
-    One pass, if there are any.
+    search: PairSearch
+    groups: Sequence[Group]
+    products: np.ndarray  # of the groups, in order
+    step: Stepwise
+
+    def fit(self, taken: Iterable[int], most: int = 0) -> "PairFit":
+        """Return the regression with some of the groups, of at most `most` that might be taken."""
+        choice = self.step.judged(tuple(taken))
+        regression = self.search.regression(self.products[self.step.columns(choice.taken)])
+        return PairFit(self.search, self, choice, regression, 0 < most <= len(choice.taken))
+
+
+@dataclass(frozen=True)
+class PairFit:
+    """Pairs that were chosen or given for a model, and the regression that they are part of.
+
+    The tangent of L in the regression gives the uncertainty of its parts. The model keeps L as it
+    is: if features explain each other, a step along the tangent may have any length.
     """
 
-    def __init__(self, search: PairSearch, groups: Sequence[Group]) -> None:
-        flat = np.array(sorted({p for group in groups for p in group}), dtype=np.int64)
-        self.i, self.j = np.divmod(flat, search.d)
-        self.groups, self.columns = [*groups], search.columns
-        self.projected: Projected = search.projected(self.i, self.j)
-        columns = [np.searchsorted(flat, group) for group in groups]
-        self.step = Stepwise(self.projected.rest, columns, search.criterion)
+    search: PairSearch
+    listed: Listed
+    choice: PairChoice  # the pairs and blocks that were chosen from those that were tried
+    regression: Regression
+    at_limit: bool  # whether no more could be chosen
 
-    def solution(self, choice: PairChoice) -> Solution:
-        """Return the regression with a choice."""
-        index = self.step.columns(choice.taken)
-        columns = self.columns.with_pairs(self.i[index], self.j[index])
-        return self.projected.solved(columns, index)
+    @property
+    def i(self) -> np.ndarray:
+        """Return the first features of the products, in the order of entry, (m,)."""
+        return np.asarray(self.search.features[self.design.i])
+
+    @property
+    def j(self) -> np.ndarray:
+        """Return their second features, i ≤ j."""
+        return np.asarray(self.search.features[self.design.j])
+
+    @property
+    def design(self) -> Design:
+        """Return the columns of the regression."""
+        assert self.regression.gram.design is not None
+        return self.regression.gram.design
+
+    @cached_property
+    def entry(self) -> np.ndarray:
+        """Return the step in which each product entered, from 1."""
+        step, taken = self.listed.step, self.choice.taken
+        entry = {c: m for m, g in [*enumerate(taken, 1)][::-1] for c in step.groups[g]}
+        return np.array([entry[c] for c in step.columns(taken)], dtype=np.int64)
+
+    @property
+    def size(self) -> int:
+        """Return the number of parameters of the regression."""
+        return len(self.regression.theta) + 1
+
+    @cached_property
+    def still(self) -> Regression:
+        """Return the regression with L as it is."""
+        return self.regression.still(self._low_rank) if self.search.tangent else self.regression
+
+    @cached_property
+    def _low_rank(self) -> np.ndarray:
+        """Return the coefficients of L, if it may move."""
+        search = self.search
+        return search.design.parameters(search.model)[search.d :] if search.tangent else np.zeros(0)
+
+    @property
+    def objective(self) -> float:
+        """Return Σω r² and the penalties, with L as it is."""
+        at = np.arange(self.search.d, self.search.d + len(self._low_rank))
+        return self.still.objective + float(self.regression.ridge[at] @ self._low_rank**2)
+
+    @cached_property
+    def model(self) -> Model:
+        """Return the model without the products."""
+        search, still = self.search, self.still
+        start, rho = search.model, to_numpy(search.units.penalty_scale).astype(float)
+        w, c = to_numpy(start.w).astype(float), still.constant
+        w[search.features] = still.theta[: search.d] / rho
+        if search.tangent:  # c is the mean of f, and the squares of the regression count as well
+            U, s, free = (to_numpy(a).astype(float) for a in (start.U, start.s, start.free))
+            c += float(free @ (U * U) @ s)
+        return replace(start, w=search.all_units.array(w), c=c)
+
+    @property
+    def terms(self) -> PairTerms:
+        """Return the products with their coefficients."""
+        m, rho = len(self.i), to_numpy(self.search.units.penalty_scale).astype(float)
+        coef = self.still.theta[len(self.still.theta) - m :]
+        return PairTerms(self.i, self.j, coef / (rho[self.design.i] * rho[self.design.j]))
+
+    @property
+    def of_rows(self) -> Model:
+        """Return the model of the rows of the search, which may lack features and L."""
+        model, search, design = self.model, self.search, self.design
+        if not search.tangent:
+            w, free = (to_numpy(a)[search.features] for a in (model.w, model.free))
+            none = constant_model(search.units, 0, model.c)
+            model = replace(none, w=search.units.array(w), free=search.units.array(free))
+        return whole(model, replace(self.terms, i=design.i, j=design.j))
+
+    @property
+    def cost(self) -> float:
+        """Return the cost of the products in the criterion, whatever they explain."""
+        choice, criterion = self.choice, self.search.criterion
+        return criterion(1.0, choice.dof, len(choice.taken)) - criterion(1.0, 0, 0)
+
+    @cached_property
+    def path(self) -> tuple[PairChoice, ...]:
+        """Return the choices of the first 0, 1, … chosen groups."""
+        taken = self.choice.taken
+        return tuple(self.listed.step.judged(taken[:m]) for m in range(len(taken) + 1))
+
+    @cached_property
+    def exchangeable(self) -> tuple[tuple[Pair, Pair, float], ...]:
+        """Return chosen pairs with others that are about as good, and the cost of the others."""
+        step, at, groups = self.listed.step, self.search.features, self.listed.groups
+        first = [tuple(at[[*divmod(group[0], self.search.d)]].tolist()) for group in groups]
+        return tuple(
+            (first[g], first[other], cost)
+            for g, others in step.exchanges(self.choice, EXCHANGEABLE).items()
+            for other, cost in others
+            if step.single[g] and step.single[other]
+        )
+
+    def left_out_squares(self) -> np.ndarray:
+        """Return ωe² of each observation, left out of the regression: one pass."""
+        return self.regression.gram.left_out(self.search.rows, self.search.alpha).squares[:, 0]
+
+    def from_means(self) -> tuple[np.ndarray, Errors]:
+        """Return the coefficients with levels measured from their field's mean, and their errors.
+
+        That is the convention of models (`levels`); one pass.
+        """
+        search, coef = self.search, self.regression.coef
+        contrast = level_contrast(self.i, self.j, search.all_units, search.fields)
+        errors = self.regression.errors(search.rows, contrast, search.criterion.noise)
+        return coef if contrast is None else contrast @ coef, errors
+
+    def joined(self) -> "PairFit":
+        """Move L and w together with the products to the joint optimum: one pass per step.
+
+        Each step is a Gauss–Newton step along the tangent space of L, if that is in the regression.
+        """
+        at = self
+        for _ in range(STEPS if self.search.tangent and len(self.i) else 0):
+            before = at.objective
+            if before - at.regression.objective <= TOL * before:
+                break
+            tried = (at.search.moved(at.towards(size), at) for size in BACKTRACKS)
+            reached = next((each for each in tried if each.objective < before), None)
+            if reached is None:
+                break
+            at = reached
+            if before - at.objective <= TOL * before:
+                break
+        return at
+
+    def towards(self, size: float) -> Model:
+        """Return the model with L moved by a share of the step of the regression."""
+        design, moving = self.search.design, self.regression.theta
+        theta = design.parameters(self.search.model)
+        theta += size * (moving[: len(theta)] - theta)
+        return design.model(theta, self.regression.constant)
 
 
 @dataclass(frozen=True)
@@ -349,19 +490,19 @@ class TogetherScores(Additive):
 
 
 def occurrences(chunk: Chunk) -> np.ndarray:
-    """Return in how many rows of one chunk each feature is not zero."""
-    return np.bincount(chunk.X.indices, minlength=chunk.X.shape[1])
+    """Return in how many rows of one chunk each feature is not zero, and the number of rows."""
+    counts = np.bincount(chunk.X.indices, minlength=chunk.X.shape[1])
+    return np.append(counts, chunk.X.shape[0])
 
 
-def together(chunk: Chunk, model: Model, units: Units, often: np.ndarray) -> TogetherScores:
+def together(
+    chunk: Chunk, model: Model, units: Units, often: np.ndarray, full: np.ndarray
+) -> TogetherScores:
     """Sum products of features that occur often enough over one chunk."""
     r = units.standardised_target(chunk.y) - predict(model, Block(chunk.X, units))
     omega = chunk.weights
-    X, scale = chunk.X[:, often], units.scale[often].astype(np.float64)
-    # Columns with next to no zeros are also centred.
-    nu = units.nu[often].astype(np.float64)
-    dense = (np.bincount(X.indices, minlength=X.shape[1]) == X.shape[0]) | (np.abs(nu) > DENSE)
-    data = X.data * scale[X.indices] - np.where(dense, nu, 0.0)[X.indices]
+    X, scale, nu = (a[..., often].astype(np.float64) for a in (chunk.X, units.scale, units.nu))
+    data = X.data * scale[X.indices] - np.where(full, nu, 0.0)[X.indices]
 
     def gram(data: np.ndarray, weight: np.ndarray) -> csr_array:
         A = csr_array((data, X.indices, X.indptr), shape=X.shape)
@@ -375,22 +516,24 @@ def together(chunk: Chunk, model: Model, units: Units, often: np.ndarray) -> Tog
 def sparse_search(
     rows: Rows,
     units: Units,
+    *,
     model: Model,
     fields: Sequence[np.ndarray] = (),
-    alpha: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    alpha: Penalties = (0.0, 0.0, 0.0),
     noise: float | None = None,
 ) -> PairSearch:
     """Return the search for pairs of any number of sparse features, after a fitted model.
 
     If two sparse features never occur together, s_i·s_j is zero in every row, and z_i·z_j, which is
     s_i·s_j up to linear terms, adds nothing to w. So it is enough to keep the sums of products that
-    occur. Memory: three numbers for each two features that occur together in some row. The features
-    with the largest scores, at most 400, are then searched in full; every product that occurred in
-    ten rows counts as tried. The w of other features stays as in the model.
+    occur; columns without a zero are centred. Memory: three numbers for each two features that
+    occur together in some row. The features with the largest scores, at most 400, are then searched
+    in full; every product that occurred in ten rows counts as tried. The w of other features stays
+    as in the model.
     """
-    occurs = sum(rows.collect(occurrences))
-    often = np.flatnonzero((occurs >= FEWEST_TOGETHER) & (np.asarray(units.scale) > 0))
-    sums = rows.reduce(together, model, units, often)
+    *occurs, n = np.asarray(sum(rows.collect(occurrences)))
+    often = np.flatnonzero((np.array(occurs) >= FEWEST_TOGETHER) & (np.asarray(units.scale) > 0))
+    sums = rows.reduce(together, model, units, often, np.array(occurs)[often] == n)
     count = sums.rows.tocoo()
     enough = count.data >= FEWEST_TOGETHER
     i, j = count.row[enough], count.col[enough]
@@ -403,5 +546,30 @@ def sparse_search(
     order = order[t2[order] > WORTH_A_LOOK * entry]
     both = np.stack([often[i[order]], often[j[order]]], axis=1).ravel()
     features = np.sort([*dict.fromkeys(both.tolist())][:SEARCHED_IN_FULL]).astype(np.int64)
-    settings: dict[str, Any] = {"model": model, "alpha": alpha, "fields": fields, "noise": noise}
-    return PairSearch(rows, units, features=features, candidates=candidates, **settings)
+    return PairSearch(
+        rows,
+        units,
+        model=model,
+        alpha=alpha,
+        fields=fields,
+        features=features,
+        candidates=candidates,
+        noise=noise,
+    )
+
+
+def narrowed(rows: Rows, units: Units, features: np.ndarray, stays: Model) -> tuple[Rows, Units]:
+    """Return the rows with some features, less a part of a model, and their units: one pass."""
+    X, y, weight = zip(*rows.collect(_narrowed, features, stays, units), strict=True)
+    source = MemorySource(vstack(X, format="csr"), np.concatenate(y), np.concatenate(weight))
+    at = namespace(units.scale).asarray(features, device=units.scale.device)
+    arrays = [f.name for f in dataclass_fields(units) if f.name != "target"]
+    narrow = replace(units, **{name: getattr(units, name)[at] for name in arrays})
+    return Rows(rows.engine.over(source), counter=rows.counter), narrow
+
+
+def _narrowed(
+    chunk: Chunk, features: np.ndarray, stays: Model, units: Units
+) -> tuple[csr_array, np.ndarray, np.ndarray]:
+    y = less_part(chunk, partial(predict, stays), units)
+    return csr_array(chunk.X[:, features]), y, chunk.weights

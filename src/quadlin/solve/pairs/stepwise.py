@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-SMALLEST = 1e-10  # of the target's power: a smaller residual is rounding
+from quadlin.solve.lowrank.types import NO_NOISE
+
 COLLINEAR = 1e-7  # of a column's own power: if less remains, others explain it
 
 
@@ -49,7 +50,7 @@ class Criterion:
 
     def values(self, loss: np.ndarray | np.float64, dof: Any, taken: int) -> np.ndarray:
         """Return the EBIC of several models of `taken` candidates."""
-        least = max(SMALLEST * self.power, 1e-300)
+        least = max(NO_NOISE * self.power, 1e-300)
         fit: Any = self.rows * np.log(np.maximum(loss, least))
         if self.noise is not None:
             fit = loss / self.noise
