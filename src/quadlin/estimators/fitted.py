@@ -47,7 +47,10 @@ OnStep = Callable[[Attributes], bool]  # called after each step; stops the fit b
 
 @dataclass(frozen=True)
 class Reach:
-    """The bounds of each feature: one training range beyond its training range."""
+    """The bounds of each feature: one training range beyond its training range.
+
+    A column of zeros, such as a word that only new texts have, has no effect, and so no bounds.
+    """
 
     low: Array  # (d,)
     high: Array
@@ -55,39 +58,34 @@ class Reach:
     @classmethod
     def of(cls, features: Moments) -> "Reach":
         """Return the bounds of rows with these moments."""
-        width = features.high - features.low
-        return cls(features.low - width, features.high + width)
+        xp, low, high = namespace(features.low), features.low, features.high
+        empty = (low == 0) & (high == 0)
+        return cls(xp.where(empty, -inf, 2 * low - high), xp.where(empty, inf, 2 * high - low))
 
     @unflagged
     def outside(self, X: Array) -> Array:
-        """Tell which rows have a feature beyond its bounds.
-
-        Columns of zeros, such as words that only new texts have, do not count: they have no effect.
-        """
-        xp, n = namespace(X), X.shape[0]
-        empty = (self.low == 0) & (self.high == 0)
-        low = xp.astype(xp.where(empty, -inf, self.low), X.dtype)
-        high = xp.astype(xp.where(empty, inf, self.high), X.dtype)
+        """Tell which rows have a feature beyond its bounds."""
+        low, high = self._in_dtype_of(X)
         if not issparse(X):
-            return xp.any((low > X) | (high < X), axis=1)
-        beyond = (X.data < low[X.indices]) | (X.data > high[X.indices])
-        return np.bincount(np.repeat(np.arange(n), np.diff(X.indptr))[beyond], minlength=n) > 0
+            return namespace(X).any((low > X) | (high < X), axis=1)
+        beyond = np.flatnonzero((X.data < low[X.indices]) | (X.data > high[X.indices]))
+        return np.isin(np.arange(X.shape[0]), np.searchsorted(X.indptr, beyond, "right") - 1)
 
     @unflagged
     def clipped(self, X: Array) -> tuple[Array, int]:
         """Return rows with each feature within its bounds, and how many rows lie outside."""
-        if not X.shape[0]:
+        xp, (low, high) = namespace(X), self._in_dtype_of(X)
+        count = int(xp.count_nonzero(self.outside(X)))
+        if not count:
             return X, 0
-        xp = namespace(X)
-        low, high = (xp.astype(bound, X.dtype, copy=False) for bound in (self.low, self.high))
         if issparse(X):
-            data = np.clip(X.data, low[X.indices], high[X.indices])
-            if np.array_equal(data, X.data):
-                return X, 0
-            return with_data(X, data), int(self.outside(X).sum())
-        if not bool(xp.any((xp.min(X, axis=0) < low) | (xp.max(X, axis=0) > high))):
-            return X, 0
-        return xp.minimum(xp.maximum(X, low), high), int(xp.count_nonzero(self.outside(X)))
+            return with_data(X, np.clip(X.data, low[X.indices], high[X.indices])), count
+        return xp.minimum(xp.maximum(X, low), high), count
+
+    def _in_dtype_of(self, X: Array) -> list[Array]:
+        """Return the bounds in the dtype of rows."""
+        xp = namespace(X)
+        return [xp.astype(bound, X.dtype, copy=False) for bound in (self.low, self.high)]
 
 
 @dataclass(frozen=True)
@@ -524,8 +522,5 @@ def require_law(fitted: Fitted, estimator: Any, what: str = "Standard errors") -
     else:
         text = f"{what} need `fit` with uncertainty=True; `partial_fit` computes none."
         if hasattr(estimator, "draws"):
-            text += (
-                " For rows of one-hot fields, draws=200 also gives the noise and standard "
-                "deviations of predictions, with penalties learned and unseen levels allowed for."
-            )
+            text += " For rows of one-hot fields, draws=200 also gives those of predictions."
     raise AttributeError(text)
