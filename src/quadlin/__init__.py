@@ -11,12 +11,11 @@ if TYPE_CHECKING:
     from quadlin.core.moments import Moments
     from quadlin.data import open_source
     from quadlin.estimators.classifier import SecondOrderClassifier
-    from quadlin.estimators.cross_validation import SecondOrderRegressorCV
     from quadlin.estimators.factorization_machines import (
         FactorizationMachineClassifier,
         FactorizationMachineRegressor,
     )
-    from quadlin.estimators.regressor import SecondOrderRegressor
+    from quadlin.estimators.regressor import SecondOrderRegressor, SecondOrderRegressorCV
     from quadlin.estimators.signals.phase import PhaseRetriever
     from quadlin.estimators.signals.sensing import MatrixSensing
     from quadlin.explain.pairs import find_pairs
@@ -53,7 +52,7 @@ _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next t
     "PhaseRetriever": "quadlin.estimators.signals.phase",
     "SecondOrderClassifier": "quadlin.estimators.classifier",
     "SecondOrderRegressor": "quadlin.estimators.regressor",
-    "SecondOrderRegressorCV": "quadlin.estimators.cross_validation",
+    "SecondOrderRegressorCV": "quadlin.estimators.regressor",
     "Status": "quadlin.solve.lowrank.types",
     "find_pairs": "quadlin.explain.pairs",
     "load": "quadlin.files.model_file",

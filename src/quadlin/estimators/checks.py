@@ -205,64 +205,47 @@ def validated(estimator: Any, X: Any, *target: Any, **checks: Any) -> Any:
     return validate_data(estimator, X, *target, **checks)
 
 
-def validated_numbers(
-    estimator: Any, X: Any, *target: Any, may_be_missing: bool, **checks: Any
-) -> Any:
-    """Return rows of numbers, and targets if there are any; errors say what is wrong, and where."""
-    finite = "allow-nan" if may_be_missing else True
-    checks |= {"accept_sparse": "csr", "dtype": float_types(X), "ensure_all_finite": finite}
-    with clear_errors(X):
-        return validated(estimator, X, *target, **checks)
-
-
 @contextmanager
-def clear_errors(X: Any = None) -> Iterator[None]:
-    """Add to the errors of scikit-learn where in X the problem is, and what to do."""
+def clear_errors(X: Any = None, y: Any = None) -> Iterator[None]:
+    """Add to the errors of scikit-learn where in X or y a value is not finite, and what to do."""
     try:
         yield
     except ValueError as error:
-        if "Input X contains NaN" in str(error):
-            raise ValueError(
-                f"Input X contains NaN (missing values){_first(np.isnan, X)}. Use "
-                'missing="mean", which replaces them by the means of the fitted rows, or '
-                "fill or drop them beforehand."
-            ) from None
-        if "Input X contains infinity" in str(error) and (first := _first(np.isinf, X)):
-            raise ValueError(
-                f"Input X contains infinity{first}. Replace such values by finite numbers, or "
-                "leave those rows out."
-            ) from None
-        if "Complex data not supported" in str(error):
-            raise ValueError(
-                "Complex data not supported: X holds complex numbers. Give their real and "
-                "imaginary parts as columns: np.hstack([X.real, X.imag])."
-            ) from None
+        words = str(error).splitlines()[0].rstrip(".")
+        for name, values in (("X", X), ("y", y)):
+            if f"Input {name} contains" in words:
+                advice = "Replace such values by finite numbers, or leave those rows out."
+                if name == "X" and "NaN" in words:
+                    advice = (
+                        'Use missing="mean", which replaces them by the means of the fitted rows, '
+                        "or fill or drop them beforehand."
+                    )
+                place = _first(np.isnan if "NaN" in words else np.isinf, values, name == "X")
+                raise ValueError(f"{words}{place}. {advice}") from None
         raise
 
 
-def _first(is_bad: Callable[[np.ndarray], np.ndarray], X: Any) -> str:
-    """Say where the first bad value of rows is."""
-    names = getattr(X, "column_names", getattr(X, "columns", None))
+def _first(is_bad: Callable[[np.ndarray], np.ndarray], values: Any, is_table: bool) -> str:
+    """Say where the first bad value is."""
     try:
-        values: Any = X.tocsr() if issparse(X) else np.asarray(X, dtype=np.float64)
+        table: Any = values.tocoo() if issparse(values) else np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, RuntimeError):  # rows of other kinds, or on another device
         return ""
-    if issparse(values):
-        at = np.flatnonzero(is_bad(values.data))
-        if not len(at):
-            return ""
-        row, column = int(np.searchsorted(values.indptr, at[0], "right")) - 1, values.indices[at[0]]
-    else:
-        places = np.argwhere(is_bad(values))
-        if not len(places) or places.shape[1] != 2:
-            return ""
-        row, column = places[0]
-    name = f"x{column}" if names is None else str(list(names)[column])
-    return f", first in row {row} (counted from 0) of column {name!r}"
+    places = np.argwhere(is_bad(table.data if issparse(table) else table))
+    if issparse(table):
+        places = np.stack([table.row, table.col], axis=1)[places[:, 0]]
+    if not len(places):
+        return ""
+    row = f", first in row {places[0][0]} (counted from 0)"
+    if not is_table:
+        return row
+    names = getattr(values, "column_names", getattr(values, "columns", None))
+    column = int(places[0][1])
+    return f"{row} of column {f'x{column}' if names is None else str(list(names)[column])!r}"
 
 
 def check_targets(y: Any) -> None:
-    """Raise an error for targets that are text, complex, missing, masked, infinite or dates."""
+    """Raise an error for targets that are text, masked or dates."""
     refuse_masked(y, "y")
     refuse_dates(y, "y")
     label = next((value for value in _objects(y) if isinstance(value, str)), None)
@@ -272,26 +255,6 @@ def check_targets(y: Any) -> None:
             "are numbers stored as text, convert them: y.astype(float). For classes use "
             "SecondOrderClassifier (for a factorization machine FactorizationMachineClassifier)."
         )
-    if getattr(getattr(y, "dtype", None), "kind", "") == "c":
-        raise ValueError(
-            "Complex data not supported: y holds complex numbers, but a target is one real number "
-            "per row. Fit one model to y.real and one to y.imag."
-        )
-    try:
-        values = np.asarray(y, dtype=np.float64)
-    except (TypeError, ValueError, RuntimeError):  # scikit-learn has an error for these
-        return
-    bad = ~np.isfinite(values)
-    if y is None or values.ndim not in (1, 2) or not bad.any():
-        return
-    row = int(np.argwhere(bad)[0, 0])
-    what = "NaN (a missing value)"
-    if not np.isnan(values[bad]).any():
-        what = "infinity or a value too large for dtype('float64')"
-    raise ValueError(
-        f"Input y contains {what}, first in row {row} (counted from 0); {int(bad.sum())} of the "
-        f"{len(values)} targets are like this. Leave those rows out of X and y."
-    )
 
 
 def refuse_dates(values: Any, name: str, advice: str = "") -> None:

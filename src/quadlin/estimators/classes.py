@@ -16,39 +16,27 @@ from quadlin.data.columns import missing_in
 from quadlin.estimators.checks import refuse_dates, refuse_masked
 from quadlin.explain.diagnosis import listed
 
-MANY_CLASSES = 1000  # numbers in a source with more values than this are no labels
-
 
 def codes_of(y: Any, classes: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return the classes, sorted, and the number of the class of each label."""
     refuse_masked(y, "y")
     refuse_dates(y, "y", " If each date is a class, turn it into text: y.astype(str).")
     y = column_or_1d(y, warn=True) if is_listlike(y) else to_numpy(y)
-    numbers = y.dtype.kind == "f"
-    bad = ~np.isfinite(y) if numbers else missing_in(y)
+    bad = ~np.isfinite(y) if y.dtype.kind == "f" else missing_in(y)
     if bad.any():
-        what = "NaN or infinity" if numbers else "missing values"
         raise ValueError(
-            f"Input y contains {what}, first in row {int(bad.argmax())} (counted from 0); "
-            f"{int(bad.sum())} of the {len(y)} labels are {'not finite' if numbers else 'missing'}"
-            ". Every row needs a label: drop the rows without one."
+            f"Input y contains NaN, infinity or missing values, first in row {int(bad.argmax())} "
+            f"(counted from 0); {int(bad.sum())} of the {len(y)} labels are like this. Every row "
+            "needs a label: drop the rows without one."
         )
     present = sorted_classes(y)  # in words where they cannot be sorted
     try:
         check_classification_targets(y)
     except ValueError as error:
-        fraction = numbers and bool((y != np.floor(y)).any())
-        advice = (
-            " Targets such as 3.5 are numbers, not classes: use SecondOrderRegressor (for ratings "
-            "FactorizationMachineRegressor), or make classes of them, such as y >= 4."
-        )
-        if y.dtype.kind == "O":
-            kind = type(y[0]).__name__
-            raise ValueError(
-                f"Unknown label type: {kind}. Labels must be text, whole numbers or booleans: turn "
-                "others into text, y.astype(str)."
-            ) from None
-        raise ValueError(f"{error}{advice if fraction else ''}") from None
+        raise ValueError(
+            f"{error} Labels are text, whole numbers or booleans. For targets such as 3.5 use "
+            "SecondOrderRegressor, or make classes of them, such as y >= 4."
+        ) from None
     classes = present if classes is None else classes
     codes = np.searchsorted(classes, y)
     codes = np.minimum(codes, len(classes) - 1)
@@ -77,7 +65,7 @@ def is_listlike(y: Any) -> bool:
 
 def check_whole(values: np.ndarray) -> None:
     """Raise an error if the different targets look like a measurement."""
-    if len(values) > MANY_CLASSES or np.any(values != np.round(values)):
+    if np.any(values != np.round(values)):
         raise ValueError(
             f"Unknown label type: continuous. The target has {len(values)} values and looks like a "
             "measurement: use SecondOrderRegressor, or turn it into classes."

@@ -29,10 +29,10 @@ from quadlin.estimators.checks import (
     check_targets,
     check_weights,
     checked_weight,
+    clear_errors,
     float_types,
     refuse_masked,
     validated,
-    validated_numbers,
 )
 from quadlin.exceptions import UnseenLevelWarning
 
@@ -222,19 +222,20 @@ def _numbers(
 ) -> Any:
     """Return rows as numbers, and their targets if there are any."""
     fills = estimator.missing == "mean"
-    if encoder is None:
-        rows = validated_numbers(estimator, X, *y, may_be_missing=fills, reset=reset, **checks)
-        X, *rest = rows if y else (rows,)
-        X = canonical(X) if issparse(X) else X
-        return (X, *rest) if y else X
-    rows, unseen = encoder.encode(X, fills)
-    if reset:
-        validated(estimator, X, skip_check_array=True, reset=True)  # else the encoder compares
-    if unseen:
-        warn_unseen(unseen, learns=bool(y))
     finite = "allow-nan" if fills else True
     checks |= {"accept_sparse": "csr", "dtype": float_types(X), "ensure_all_finite": finite}
-    return check_X_y(rows, *y, **checks) if y else check_array(rows, **checks)
+    with clear_errors(X, *y):
+        if encoder is None:
+            rows = validated(estimator, X, *y, reset=reset, **checks)
+            X, *rest = rows if y else (rows,)
+            X = canonical(X) if issparse(X) else X
+            return (X, *rest) if y else X
+        rows, unseen = encoder.encode(X, fills)
+        if reset:
+            validated(estimator, X, skip_check_array=True, reset=True)  # else the encoder compares
+        if unseen:
+            warn_unseen(unseen, learns=bool(y))
+        return check_X_y(rows, *y, **checks) if y else check_array(rows, **checks)
 
 
 def _guesses(estimator: Any) -> bool:

@@ -16,13 +16,16 @@ from quadlin.core.messages import warn
 from quadlin.core.version import __version__
 from quadlin.estimators.checks import check_options
 from quadlin.estimators.classifier import SecondOrderClassifier
-from quadlin.estimators.cross_validation import SecondOrderRegressorCV, shared_params
 from quadlin.estimators.factorization_machines import (
     FactorizationMachineClassifier,
     FactorizationMachineRegressor,
 )
 from quadlin.estimators.fitted import Fitted, FittedClasses
-from quadlin.estimators.regressor import SecondOrderRegressor
+from quadlin.estimators.regressor import (
+    SecondOrderRegressor,
+    SecondOrderRegressorCV,
+    shared_params,
+)
 from quadlin.estimators.signals.phase import PhaseRetriever
 from quadlin.estimators.signals.sensing import MatrixSensing
 from quadlin.estimators.signals.vectors import search_effort
