@@ -25,7 +25,7 @@ quick: lint
 # The estimators with the oldest versions of numpy, scipy, scikit-learn and the like that are supported. scikit-learn 1.6 holds
 # array-api-strict to the standard of 2023, which has no scalars in where(); real arrays have them.
 # Its checks are a generator, of which newer versions of pytest warn.
-test-oldest: $(VENV)-oldest/.dev
+test-oldest: $(VENV)/.dev $(VENV)-oldest/.dev
 	$(VENV)-oldest/bin/python -m pytest -q -n auto -k "not strict" -m smoke -W ignore::pytest.PytestRemovedIn10Warning tests/contract
 
 lint: $(VENV)/.dev
@@ -39,7 +39,7 @@ bench: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/passes.py --only 30kd
 
 # The documentation site in build/docs, with the examples of the gallery run anew where they changed; warnings are errors.
-docs: $(VENV)/.docs
+docs: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 
 # The compiled kernel of a checkout, again.
@@ -55,28 +55,27 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
-# A stamp per set of dependencies: installed again when they or the kernel that is compiled change.
+# A stamp per environment: installed again when dependencies or the kernel that is compiled change.
 INSTALLED := pyproject.toml kernel/CMakeLists.txt $(wildcard src/quadlin/core/_passes*.[ch])
+# Modules are compiled when they are first imported: most of them never are.
+INSTALL := -m pip install --quiet --no-compile --editable
 
 $(VENV)/.demo: $(INSTALLED) | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable ".[all]"
+	$(BIN)/python $(INSTALL) ".[all]"
 	touch $@
 
 $(VENV)/.dev: $(INSTALLED) | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	$(BIN)/python $(INSTALL) ".[dev,docs]"
 	touch $@ $(VENV)/.demo
 
-$(VENV)/.docs: $(INSTALLED) | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable ".[docs]"
-	touch $@
-
+# Without a kernel of its own: it stands in src/, compiled for the other environment.
 $(VENV)-oldest/.dev: $(INSTALLED)
 	$(PYTHON) -m venv $(VENV)-oldest
-	$(VENV)-oldest/bin/python -m pip install --quiet --editable ".[dev]" $(patsubst %,"%",$(OLDEST)) "pandas==2.2.*"
+	QUADLIN_PURE=1 $(VENV)-oldest/bin/python $(INSTALL) ".[test]" $(patsubst %,"%",$(OLDEST)) "pandas==2.2.*"
 	touch $@
 
 # All environments, so that nothing is installed while tests run.
-environments: $(VENV)/.dev $(VENV)/.docs $(VENV)-oldest/.dev
+environments: $(VENV)/.dev $(VENV)-oldest/.dev
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest build dist demo docs/gallery docs/reference/generated

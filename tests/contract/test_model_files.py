@@ -18,7 +18,6 @@ import pandas as pd
 import polars as pl
 import pytest
 import sklearn
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
@@ -256,6 +255,7 @@ def test_a_loaded_model_reads_tables_as_the_saved_one_did(path):
 
 
 def test_rows_of_torch_make_a_file_for_numpy(path):
+    torch = pytest.importorskip("torch")
     rows = torch.asarray(X, dtype=torch.float32)
     with sklearn.config_context(array_api_dispatch=True):
         model = second_order(rank=2, alpha=0.0).fit(rows, torch.asarray(Y))
