@@ -100,7 +100,9 @@ def test_the_heat_map_shows_the_strengths_and_signs_of_pairs():
     effects = model().effects(rows)
     for effect in (*effects.columns, *effects.pairs):
         i, j = names.index(effect.first), names.index(effect.second or effect.first)
-        assert display.strength[i, j] == display.strength[j, i] == pytest.approx(effect.strength)
+        strength = pytest.approx(effect.strength)
+        assert display.strength[i, j] == strength
+        assert display.strength[j, i] == strength
     sign = display.signs[names.index("area"), names.index(COST)]
     assert sign == np.sign(model().interaction("area", COST))
     assert display.signs[names.index("city"), names.index(COST)] == 0  # levels share no sign

@@ -62,7 +62,7 @@ def is_fitted(model):
 def test_ctrl_c_at_any_moment_leaves_a_model_or_nothing(name, tmp_path):
     model, rows, target = FITS[name]
     kept = 0
-    for moment in moments(lambda: partial(clone(model).fit, rows, target), 8):
+    for moment in moments(lambda: partial(clone(model).fit, rows, target), 5):
         new = clone(model)
         with pytest.raises(KeyboardInterrupt):
             calls_of(lambda new=new: new.fit(rows, target), moment)
@@ -85,7 +85,7 @@ def test_an_earlier_model_is_there_until_there_is_another(name):
     model, rows, target = FITS[name]
     old = clone(model).fit(rows[:, :3], target)
     expected = old.predict(rows[:, :3])
-    for moment in moments(lambda: partial(copy(old).fit, rows, target), 6):
+    for moment in moments(lambda: partial(copy(old).fit, rows, target), 4):
         again = copy(old)
         with pytest.raises(KeyboardInterrupt):
             calls_of(lambda again=again: again.fit(rows, target), moment)
