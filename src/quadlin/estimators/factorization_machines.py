@@ -25,18 +25,15 @@ from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.estimators.tasks import FitResult, Task
 from quadlin.exceptions import OptionWarning
 from quadlin.solve.composite.fitting import law_of
-from quadlin.solve.fields.contexts import Learned, Posterior
 from quadlin.solve.fields.draws import LAW_DRAWS, draws_of, law_of_draws
-from quadlin.solve.fields.sweeping import Sweeping, gathered, rank_of
+from quadlin.solve.fields.machine import Learned, Posterior
+from quadlin.solve.fields.sweeps import KEPT, NEGLIGIBLE, Sweeps, gathered
 from quadlin.solve.fits.uncertainty import warn_if_unknown
 from quadlin.solve.lowrank.types import FIXED, Status
-from quadlin.stream.field_stream import FieldStream, rows_in_memory
+from quadlin.stream.field_stream import BATCH, FieldStream, rows_in_memory
 from quadlin.stream.stream import Stream
 
 GATHERED = 2**32  # bytes that sweeps over the rows of a source may take
-FIRST_BYTES = 2**29  # of the first rows of a stream in sweeps: about a million rows at rank 8
-FEWEST_ROWS = 1000  # that priors are learned from
-NOISELESS = 0.01  # standard deviations of y: with less noise, least squares needs no penalty
 NOT_FIELDS = (
     "`draws` needs rows that fit into memory (4 GB for the sweeps), with at least two one-hot "
     "fields (columns of categories). Give such columns, or leave `draws` out."
@@ -104,11 +101,11 @@ class ByPosterior:
         numbers = isinstance(source, Source) or is_numpy(source.X)
         if len(fields) < 2 or not numbers or not has_posterior(self):
             return plain
-        most = 0 if task.max_memory == "minimal" else _most_rows(task, FIRST_BYTES)
-        if most < FEWEST_ROWS:
+        most = 0 if task.max_memory == "minimal" else _most_rows(task, KEPT)
+        if most < BATCH:
             warn(NO_ROOM, OptionWarning)
             return plain
-        return FieldStream.of(plain, rank_of(task), most)
+        return FieldStream.of(plain, most)
 
 
 def fit_fields(
@@ -120,26 +117,26 @@ def fit_fields(
     """
     task, rows, surveyed = job.task, job.rows, job.rows.reduce(survey)
     check_survey(surveyed, task.make_units.dtype, task.make_units.names, task.options)
-    sweeping = Sweeping.of_fields(source, rows, task, surveyed, task.robust, before)
-    fields, machine = task.make_units.fields, sweeping.contexts.machine
+    sweeps = Sweeps.of(source, rows, task, surveyed, robust=task.robust, before=before)
+    fields, machine = task.make_units.fields, sweeps.machine
 
     def fitted(posterior: Posterior | None = None) -> Fitted:
-        state, options = sweeping.fit()
+        state, options = sweeps.fit()
         learned, kept = FitResult(state, options, surveyed.tally, task, posterior), None
-        if sweeping.drawn and not task.uncertainty:
-            kept = draws_of(sweeping.drawn, fields, machine.rng)
-        noise = sweeping.learned().deviation
+        if sweeps.drawn and not task.uncertainty:
+            kept = draws_of(sweeps.drawn, fields, machine.rng)
+        noise = machine.learned().deviation
         return Fitted(learned, task.columns, tuple(fields), draws=kept, noise=noise)
 
     on_step = job.on_step
     watch = None if on_step is None else lambda: on_step(lambda: fitted().attributes())
-    sweeping.run_with_draws(LAW_DRAWS if task.uncertainty else draws, watch)
-    result = fitted(sweeping.posterior())
-    if sweeping.status in (Status.interrupted, Status.stopped) or draws or machine.labels:
+    sweeps.run_until_interrupted(watch, LAW_DRAWS if task.uncertainty else draws or 0)
+    result = fitted(sweeps.posterior())
+    if sweeps.status in (Status.interrupted, Status.stopped) or draws or machine.labels:
         return result
-    if (result.noise or 0.0) < NOISELESS * float(np.std(np.asarray(source.y))):
+    if (result.noise or 0.0) < NEGLIGIBLE * float(np.std(np.asarray(source.y))):
         return _without_penalty(job, result)
-    return _with_law(job, result, sweeping) if task.uncertainty else result
+    return _with_law(job, result, sweeps) if task.uncertainty else result
 
 
 def _fields_in_memory(job: Job) -> MemorySource | None:
@@ -169,44 +166,52 @@ def _without_penalty(job: Job, fitted: Fitted) -> Fitted:
     return exact if exact.is_begun else fitted.interrupted()
 
 
-def _with_law(job: Job, fitted: Fitted, sweeping: Sweeping) -> Fitted:
+def _with_law(job: Job, fitted: Fitted, sweeps: Sweeps) -> Fitted:
     """Return a fit with its standard errors: how far draws from the posterior are from it.
 
     Robust ones are those of least squares with the penalties that the priors come to, scaled.
     """
     task, rows, state, law = job.task, job.rows, fitted.state, None
-    fields, rng = task.make_units.fields, sweeping.contexts.machine.rng
+    fields, rng = task.make_units.fields, sweeps.machine.rng
     try:
         if task.uncertainty == "robust":
             law = law_of(state, rows, fitted.options, task)
-            warn_if_unknown(law, sweeping.surveyed.tally)
+            warn_if_unknown(law, sweeps.surveyed.tally)
         n = float(fitted.n_rows)  # weights are relative
-        law = law_of_draws(rows, state, n, sweeping.drawn, fields, rng, law)
+        law = law_of_draws(rows, state, n, sweeps.drawn, fields, rng, law)
     except KeyboardInterrupt:  # the model is there, its standard errors are not
         return fitted.interrupted()
     return replace(fitted, law=law).with_passes(rows)
 
 
+def _contradictions(estimator: Any) -> list[str]:
+    """Return the options that ask for another model than the posterior of each level."""
+    loss = loss_named(estimator.loss)
+    asked = [
+        # Huber's loss reweights the rows of a posterior, which then has no standard errors.
+        (f"loss={estimator.loss!r}", not loss.one_pass),
+        # Standard errors of labels are those of Newton's optimum.
+        ("uncertainty=True", loss.kind == "labels" and estimator.uncertainty),
+        (f"alpha={estimator.alpha!r}", not is_auto(estimator.alpha)),
+        ("fit_intercept=False", not estimator.fit_intercept),
+        (f"solver={estimator.solver!r}", estimator.solver != "auto"),
+        (f"pairs={estimator.pairs!r}", is_asked_for(estimator.pairs)),  # perhaps a list
+    ]
+    return [option for option, wrong in asked if wrong]
+
+
 def has_posterior(estimator: Any) -> bool:
     """Tell whether the options leave penalties to be learned, and ask for no other model."""
-    loss = loss_named(estimator.loss)
-    # Standard errors of labels are those of Newton's optimum.
-    learns = is_auto(estimator.alpha) and not (loss.kind == "labels" and estimator.uncertainty)
-    wrong = [option.partition("=")[0] for option in _contradictions(estimator)]
-    # Huber's loss reweights the rows of a posterior, which then has no standard errors.
-    reweighted = loss.robust and not estimator.uncertainty
-    return learns and wrong == (["loss"] if reweighted else [])
+    reweighted = loss_named(estimator.loss).robust and not estimator.uncertainty
+    return _contradictions(estimator) == [f"loss={estimator.loss!r}"] * reweighted
 
 
 def _warn_of_another_model(estimator: Any, n_fields: int) -> None:
     """Warn where an option alone keeps rows of several fields from being fitted by a posterior."""
-    loss = loss_named(estimator.loss)
-    asked = [
-        (f"loss={estimator.loss!r}", loss.robust),
-        ("uncertainty=True", loss.kind == "labels" and estimator.uncertainty),
-    ]
-    wrong = [option for option, given in asked if given]
-    if wrong and is_auto(estimator.alpha) and n_fields > 1 and not is_asked_for(estimator.pairs):
+    wrong, loss = _contradictions(estimator), loss_named(estimator.loss)
+    counts = loss.linked and loss.kind != "labels"
+    asked = counts or not is_auto(estimator.alpha) or is_asked_for(estimator.pairs)
+    if n_fields > 1 and not asked:
         warn(
             f"{wrong[0]} asks for another model than the posterior of each level, so "
             "rank and penalties are chosen by least squares, which takes longer and "
@@ -221,24 +226,9 @@ def _check_draws(estimator: Any) -> None:
     draws = estimator.draws
     if not is_whole(draws, 2):
         raise ValueError(f"draws={draws!r} must be None or a whole number ≥ 2.")
-    wrong = _contradictions(estimator)
-    if estimator.uncertainty:
-        wrong.append("uncertainty=True")
-    if not is_auto(estimator.alpha):
-        wrong.append(f"alpha={estimator.alpha!r}")
+    wrong = _contradictions(estimator) + ["uncertainty=True"] * bool(estimator.uncertainty)
     if wrong:
         raise ValueError(f"`draws` cannot be combined with {wrong[0]}. Leave one of them out.")
-
-
-def _contradictions(estimator: Any) -> list[str]:
-    """Return the options that ask for another model than the one that has a posterior here."""
-    asked = [
-        (f"loss={estimator.loss!r}", not loss_named(estimator.loss).one_pass),
-        ("fit_intercept=False", not estimator.fit_intercept),
-        (f"solver={estimator.solver!r}", estimator.solver != "auto"),
-        (f"pairs={estimator.pairs!r}", is_asked_for(estimator.pairs)),  # perhaps a list
-    ]
-    return [option for option, wrong in asked if wrong]
 
 
 def with_levels(fitted: Fitted, X: Any) -> tuple[Fitted, Any]:
@@ -306,7 +296,7 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     Without one-hot fields, cost and memory are as for :class:`SecondOrderRegressor`. Rows with at
     least two one-hot fields (users, items, hours, devices), perhaps with numbers and lists of
     labels as well, are fitted by their posterior if ``alpha="auto"``: up to 90 sampled and then up
-    to 40 variational sweeps over all columns (22 and 10 for 120,000 rows and more), in
+    to 24 variational sweeps over all columns (30 and 8 for 120,000 rows and more), in
     O(nnz(X)·k² + d·k³) time each, with O(n·k² + d·k²) memory. If that is more than 4 GB, or
     `max_memory`, for a Source, its first rows are fitted so, and the others learned as by
     `partial_fit`. Every column has a coefficient and a factor with a normal prior; each
@@ -316,23 +306,22 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     search for pairs; if you ask for pairs, the rows are fitted by least squares. An unseen level is
     treated as the mean of its field.
 
-    Three sweeps count as one step of ``max_iter``. `history_` has the mean squared error after each
-    sweep, which may rise as levels are shrunk. With ``warm_start``, 10 sampled sweeps go on from
+    Four sweeps count as one step of ``max_iter``. `history_` has the mean squared error after each
+    sweep, which may rise as levels are shrunk. With ``warm_start``, 5 sampled sweeps go on from
     the last fit to the same columns. `partial_fit` goes on from a fit, or from a model file, with
     the posterior of its rows as the prior of new ones. With ``loss="huber"`` rows have weights by
     their residuals, and those more than five standard deviations off are left out. With
     ``uncertainty=True`` (and squared errors) the model is the same; its standard errors come
     from 100 draws. Draws go on from the sampled sweeps; each takes a sweep and 8·(k + 1)·d bytes,
-    at most 256 MB: beyond that, only every second draw is kept, or every third, and so on.
+    at most 512 MB: beyond that, only every second draw is kept, or every third, and so on.
 
     A stream of such rows (`partial_fit` from the first row on) keeps its first rows, about a
-    million or what `max_memory` allows, and learns all of them again as their number grows by a
-    tenth. Later rows, and those in between, are learned with the posterior of earlier ones as their
-    prior, in time proportional to their number and O(k²d) memory. Levels need not be named
-    beforehand: they are learned when they come. Groups of 0/1 columns, however, have to be listed
-    in `categorical_features`. `fit` of rows that can be read only once fits the first rows like
-    a table. With ``max_memory="minimal"`` the stream is left to
-    least squares, with a warning.
+    million or what `max_memory` allows, and learns all of them again when their number has doubled.
+    Later rows, and those in between, are learned with the posterior of earlier ones as their prior,
+    2,048 at a time, in time proportional to their number and O(k²d) memory. Levels need not be
+    named beforehand: they are learned when they come. Groups of 0/1 columns, however, have to be
+    listed in `categorical_features`. `fit` of rows that can be read only once fits the first rows
+    like a table. With ``max_memory="minimal"`` the stream is left to least squares, with a warning.
 
     Examples
     --------

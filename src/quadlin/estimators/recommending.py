@@ -1,7 +1,6 @@
 """Recommendations of a factorization machine: the best items of each user, and embeddings."""
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -13,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import refuse_broken_sparse, to_numpy
 from quadlin.core.kernels import with_data
 from quadlin.core.losses import probability
-from quadlin.core.messages import warn
 from quadlin.data.columns import check_frame
 from quadlin.data.encoder import TableEncoder, label_of, labels_of
 from quadlin.data.names import position_of, shortened
@@ -23,21 +21,10 @@ from quadlin.estimators.columns import warn_unseen
 from quadlin.estimators.fitted import Fitted
 from quadlin.explain.decomposition import whole_columns
 from quadlin.explain.tables import frame_of
-from quadlin.solve.fields.pairwise_predictions import (
-    Best,
-    Half,
-    Side,
-    best_pairs,
-    sides_of,
-    sides_of_draws,
-)
+from quadlin.solve.fields.draws import Best, Half, as_draws
 
 SIDES = ("user_rows", "item_rows")
 Frame = nw.DataFrame[Any]
-# Columns that identify those who are recommended something, not what is recommended to them.
-PEOPLE = re.compile(
-    r"user|customer|member|visitor|viewer|reader|listener|client|person|people|subscriber", re.I
-)
 
 
 class Recommending:
@@ -57,8 +44,7 @@ class Recommending:
             passed on. Columns that depend on neither, such as the device, belong to the users.
             Arrays have all features, with zeros for the other side. Unseen users and items
             are treated as average ones, apart from their other columns; a warning counts them.
-            Items of a frame that are equal in all columns of the model count once. Columns named
-            after users or customers in `item_rows` cause a warning.
+            Items of a frame that are equal in all columns of the model count once.
         n : int, default=10
             Number of items per user; fewer if there are not enough.
         exclude : frame, array of int (n_pairs, 2) or None, default=None
@@ -108,16 +94,9 @@ class Recommending:
         fill = fitted.fill if self.missing == "mean" else None
         clips = self.extrapolation == "clip"
         tables = TwoTables(fitted, user_rows, item_rows, fill, clips)
-        users, items = tables.halves
-        features = (users.features, items.features)
-        left, right = (
-            sides_of(fitted.state, features)
-            if fitted.draws is None
-            else sides_of_draws(fitted.draws, features)
-        )
-        if ranked is not None and ranked.reverses:
-            left, right = _reversed(left, 1.0), _reversed(right, -1.0)
-        best = best_pairs(users.X, left, right(items.X), int(n), tables.excluded(exclude))
+        machine = as_draws(fitted.state) if fitted.draws is None else fitted.draws
+        sign = -1.0 if ranked is not None and ranked.reverses else 1.0
+        best = machine.best_pairs(*tables.halves, int(n), tables.excluded(exclude), sign)
         if ranked is None:
             return tables.frame(
                 best,
@@ -159,13 +138,12 @@ class Recommending:
         fitted = self._one_fitted()
         features, levels = _features_of(fitted, column)
         fields = np.concatenate([np.empty(0, dtype=int), *fitted.fields])
-        raw = fitted.state.raw
-        values = np.asarray(raw.eigenvalues, dtype=np.float64)
-        V = to_numpy(raw.components).T * np.sqrt(2 * np.abs(values))
+        machine = as_draws(fitted.state)
+        w, V = machine.tables[0, :, 0], machine.tables[0, :, 1:]
         # Levels of fields are measured from their mean, so only other columns have one to add.
         others = np.setdiff1d(np.arange(len(V)), np.concatenate([features, fields]))
         average = to_numpy(fitted.state.features.mean)[others] @ V[others]
-        bias = to_numpy(raw.coef)[features] + V[features] @ (np.sign(values) * average)
+        bias = w[features] + V[features] @ (machine.signs * average)
         vectors = {f"v{a}": V[features, a] for a in range(V.shape[1])}
         return frame_of({"level": levels, "bias": bias, **vectors})
 
@@ -186,16 +164,6 @@ class _Ranked(NamedTuple):
 
     reverses: bool  # whether it is the first class, whose log-odds are those of the model reversed
     name: str  # of the column of probabilities
-
-
-def _reversed(side: Callable[[Any], Side], sign: float) -> Callable[[Any], Side]:
-    """Return one of two sides whose predictions are together those of the other class."""
-
-    def reverse(X: Any) -> Side:
-        alone, factor = side(X)
-        return Side(-alone, sign * factor)
-
-    return reverse
 
 
 def _features_of(fitted: Fitted, column: Any) -> tuple[np.ndarray, Any]:
@@ -326,7 +294,6 @@ class TwoTables:
                     f"{side} has none of the columns that the model was fitted to: it has "
                     f"{shortened(names)}, and the model {shortened(inputs)}."
                 )
-        _warn_if_swapped(*used)
         users, items = zip(frames, used, strict=True)
         return self._half(*users), self._half(*items)
 
@@ -433,18 +400,6 @@ class TwoTables:
             [parts[0], nw.maybe_reset_index(added[0].to_frame()), parts[1], added[1].to_frame()],
             how="horizontal",
         ).to_native()
-
-
-def _warn_if_swapped(users: Sequence[str], items: Sequence[str]) -> None:
-    """Warn if the items have a column whose name is one of people, and the users have none."""
-    people = [name for name in items if PEOPLE.search(name)]
-    if people and not any(PEOPLE.search(name) for name in users):
-        warn(
-            f"{SIDES[1]} has the column {people[0]!r}, and {SIDES[0]} has "
-            f"{shortened(users)}: the result lists the best rows of the former for "
-            "each row of the latter. If the tables are swapped, give that of the "
-            "users first."
-        )
 
 
 def _with_distinct_items(

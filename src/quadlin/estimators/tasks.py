@@ -24,7 +24,7 @@ from quadlin.estimators.checks import alphas, is_auto
 from quadlin.estimators.columns import Columns
 from quadlin.solve.composite.composer import PairRequest
 from quadlin.solve.composite.fitting import TablePlan
-from quadlin.solve.fields.contexts import Posterior
+from quadlin.solve.fields.machine import Posterior
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.design import EXACT_COLUMNS
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options
@@ -108,11 +108,9 @@ class FitResult:
         stream = self.task.stream_after(self.current, self.chosen, self.tally)
         if self.posterior is None:
             return stream
-        rank, stream = (
-            len(self.posterior.learned.signs),
-            replace(stream, automatic=self.task.automatic),
+        return FieldStream.of(
+            replace(stream, automatic=self.task.automatic), posterior=self.posterior
         )
-        return FieldStream.of(stream, rank, posterior=self.posterior)
 
 
 def is_sparse(source: MemorySource | Source) -> bool:

@@ -1,9 +1,8 @@
 """A stream of rows of one-hot fields, such as ratings by users of items.
 
 Least squares has no penalty in a stream, and one for all levels would not fit those with few rows.
-Here rows are learned by sweeps over the columns (`solve/fields/contexts`), with the posterior of
-earlier rows as the prior of new ones. A level may come at any time: until then it is the mean of
-its field.
+Here rows are learned by sweeps over the columns (`solve/fields`), with the posterior of earlier
+rows as the prior of new ones. A level may come at any time: until then it is the mean of its field.
 """
 
 from copy import copy
@@ -16,8 +15,8 @@ from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.moments import Moments, moments_of
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.fields.contexts import Posterior
-from quadlin.solve.fields.sweeping import fit_of, rank_of
+from quadlin.solve.fields.machine import Learned, Posterior
+from quadlin.solve.fields.sweeps import fit_of, learn, learn_further, rank_of
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.types import Options, Plan, Problem, Record
@@ -25,11 +24,8 @@ from quadlin.stream.batch import lengthened
 from quadlin.stream.row_sample import Buffer, shortened
 from quadlin.stream.stream import Stream
 
-LEAST_BATCH = 2**12  # rows that are learned together after the first ones, or one per level
-MOST_BATCH = 2**20
-GROWTH = 1.1  # of the first rows, after which all of them are learned again
-ANEW = 5  # every fifth time from the beginning, else from where they were
-NUMBERS = 8  # (k + 1)×(k + 1) matrices per level that inference holds at a time, at most
+BATCH = 2**11  # rows that are learned together after the first ones
+MATRICES = 8  # (k + 1)×(k + 1) matrices per level that inference holds at a time, at most
 BYTES = 8
 
 
@@ -40,7 +36,7 @@ def rows_in_memory(plan: Plan, entries: int, max_memory: int | str, limit: int) 
     """
     K, d = rank_of(plan) + 1, len(plan.make_units.names)
     if not isinstance(max_memory, str):
-        limit = max(0, max_memory - NUMBERS * BYTES * K**2 * d)
+        limit = max(0, max_memory - MATRICES * BYTES * K**2 * d)
     return limit // (2 * K * (K + 1) + BYTES * (2 * K + 4 * entries + 8))
 
 
@@ -48,30 +44,28 @@ def rows_in_memory(plan: Plan, entries: int, max_memory: int | str, limit: int) 
 class FieldStream(Stream):
     """A stream that learns the levels of fields by their posterior.
 
-    The first `most_rows` rows are kept, and all of them are learned again and again as their
-    number grows by a tenth; rows in between go on from there. Later rows are learned in batches.
-    What is learned depends on the rows alone, not on how they are divided into calls.
+    The first `most_rows` rows are kept, and all of them are learned again whenever their number has
+    doubled; other rows are learned in batches, in time proportional to their number. What is
+    learned depends on the rows alone, not on how they are divided into calls.
 
-    Memory: O(k²d), and the rows that are kept.
+    Memory: O(k²d), and the rows that are kept, or those of two models.
     """
 
-    rank: int = 0  # of the machine, before negligible components are dropped
-    most_rows: int = MOST_BATCH
-    posterior: Posterior | None = None  # of all complete batches, or of the first rows
-    counted: int = 0  # of the rows that are waiting, those that the posterior includes
+    most_rows: int = BATCH
+    posterior: Posterior | None = None  # of all complete batches
+    counted: int = 0  # of the rows that are kept, those that the posterior includes
 
     @classmethod
     def of(
         cls,
         stream: Stream,
-        rank: int,
-        most_rows: int = MOST_BATCH,
+        most_rows: int = BATCH,
         posterior: Posterior | None = None,
         counted: int = 0,
     ) -> "FieldStream":
         """Return one with the options of a stream by least squares."""
         given = {each.name: getattr(stream, each.name) for each in fields(Stream) if each.init}
-        given |= {"strict": False, "rank": rank, "most_rows": most_rows}
+        given |= {"strict": False, "most_rows": most_rows}
         return cls(**given, posterior=posterior, counted=counted)
 
     def __post_init__(self) -> None:
@@ -80,8 +74,8 @@ class FieldStream(Stream):
         self.goal = self.most_rows if self.state is None else self._later_goal()
 
     def _later_goal(self) -> int:
-        """Return the rows of a batch after the first: learning them costs as much as the levels."""
-        return min(max(LEAST_BATCH, len(self.make_units.names)), self.most_rows)
+        """Return for how many rows a state is made: this costs as much as the levels."""
+        return max(BATCH, len(self.make_units.names) // BATCH * BATCH)
 
     def fed(self, chunk: Chunk) -> Stream:
         """Return a stream that has received these rows, and learned from complete batches."""
@@ -97,7 +91,7 @@ class FieldStream(Stream):
             stream.posterior = self.posterior.moved(places, make_units.fields, d)
         if self.state is not None and stream.posterior is not None:
             features = _moved_moments(self.state.features, places, d)
-            state = stream._model_state(stream.posterior, features, self.state.target)
+            state = stream._model_state(stream.posterior.learned, features, self.state.target)
             stream.state = replace(state, history=self.state.history)
         return stream
 
@@ -111,67 +105,63 @@ class FieldStream(Stream):
     def _gathered(self) -> int:
         return self.waiting.rows
 
+    @property
+    def _plan(self) -> Plan:
+        return Plan(self.options, self.make_units, self.seed, self.automatic)
+
     def _take(self, chunk: Chunk) -> None:
         self._current = None
         self.waiting.append(chunk, self.goal)
         if self.waiting.rows < self.goal:
             return
-        self.state = self._current = self._learn_pending(complete=True)
+        if self.state is None:
+            self._learn_together(self.waiting.source())
+        self.state = self._current = self._learn_pending()
         self.waiting, self.counted, self.goal = Buffer(), 0, self._later_goal()
 
-    def _learn_pending(self, complete: bool = False) -> FitState:
-        """Return the state with the rows that are waiting; keep the posterior of complete ones."""
-        if not self.waiting.rows:
+    def _learn_together(self, source: MemorySource) -> None:
+        self.posterior, self.counted = learn(source, self._plan), len(source.y)
+
+    def _learn_pending(self) -> FitState:
+        """Return the state with the rows that are waiting; keep the posterior of whole batches."""
+        rows = self.waiting.rows
+        if not rows:
             assert self.state is not None
             return self.state
         source = self.waiting.source()
-        if self.state is None:
-            self._learn_again(source)
+        doubled = 1 << (rows.bit_length() - 1)  # the last number of rows that is a power of two
+        if self.state is None and doubled > self.counted:
+            self._learn_together(_between(source, 0, doubled))
         assert self.posterior is not None
-        posterior = self.posterior.after(_between(source, self.counted, self.waiting.rows))
-        if complete:
-            self.posterior = posterior
-        return self._state(posterior, source)
-
-    def _learn_again(self, source: MemorySource) -> None:
-        """Learn the first rows together, up to the last point of the schedule."""
-        points = [1]
-        while (further := max(points[-1] + 1, int(GROWTH * points[-1]))) <= self.waiting.rows:
-            points.append(further)
-        last = (len(points) - 1) // ANEW * ANEW
-        for at in range(last, len(points)):
-            if points[at] <= self.counted:
-                continue
-            rows = _between(source, 0, points[at])
-            if at == last:
-                self.posterior = self._posterior_of(rows)
-            elif self.posterior is not None:
-                self.posterior = self.posterior.after(rows, again=True)
-            self.counted = points[at]
-
-    def _posterior_of(self, rows: MemorySource) -> Posterior:
-        logistic, fields = self.options.loss == "logistic", self.make_units.fields
-        return Posterior.of(rows, fields, self.rank, logistic, self.seed)
+        learned, tol = self.posterior.learned, self.options.tol
+        for start in range(self.counted, rows, BATCH):
+            batch = _between(source, start, start + BATCH)
+            machine = learn_further(self.posterior, batch, tol)
+            learned = machine.learned()
+            if len(batch.y) == BATCH:
+                self.posterior = machine.posterior(self.posterior.share)
+                self.counted += BATCH
+        return self._state(learned, source)
 
     def whole(self) -> "FieldStream":
         """Return a stream that has learned its first rows together, if there are no others."""
         if self.state is not None or not self.waiting.rows:
             return self
         stream = copy(self)
-        stream.posterior, stream._current = self._posterior_of(self.waiting.source()), None
-        stream.counted = self.waiting.rows
+        stream._current = None
+        stream._learn_together(self.waiting.source())
         return stream
 
     def _shown(self, state: FitState) -> FitState:
         return state
 
-    def _state(self, posterior: Posterior, source: MemorySource) -> FitState:
+    def _state(self, learned: Learned, source: MemorySource) -> FitState:
         """Return the state after some rows, which are still there."""
         rows = Rows.of(source)
         features, target = moments_of(rows)
         if self.state is not None:
             features, target = self.state.features + features, self.state.target + target
-        state = self._model_state(posterior, features, target)
+        state = self._model_state(learned, features, target)
         problem = Problem(rows, state.units, self.options, np.random.default_rng(0))
         sums = problem.sums(state.model, squares=False)
         unit = loss_unit(self.options.loss, state.units)
@@ -184,10 +174,11 @@ class FieldStream(Stream):
             history = lengthened(self.state.history, Record(last.step + 1, last.passes, loss))
         return replace(state, history=history)
 
-    def _model_state(self, posterior: Posterior, features: Moments, target: Moments) -> FitState:
-        """Return the model of a posterior, without a history."""
-        plan = Plan(self.options, self.make_units, self.seed, self.automatic)
-        state, self._chosen = fit_of(posterior.learned, plan, (features, target), posterior.share)
+    def _model_state(self, learned: Learned, features: Moments, target: Moments) -> FitState:
+        """Return the model of what was learned, without a history."""
+        assert self.posterior is not None
+        moments, share = (features, target), self.posterior.share
+        state, self._chosen = fit_of(learned, self._plan, moments, share)
         if self.options.loss == "squared" and not float(target.var[0]) > 0:
             # What is left of the start of inference is no model.
             state = replace(state, model=shortened(state.model, 0.0, 0.0))

@@ -11,7 +11,7 @@ from quadlin.core.arrays import Array
 from quadlin.core.moments import Tally
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.composite.composer import PairRequest
-from quadlin.solve.fields.contexts import Posterior
+from quadlin.solve.fields.machine import Posterior
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options
 from quadlin.stream.batch import Pending
@@ -73,7 +73,6 @@ class StreamState:
     pair_pending: PairPending | None = None
     sample: RowSample | None = None
     most_rows: int | None = None  # of a stream of fields
-    rank: int = 0
     posterior: Posterior | None = None
     counted: int = 0
 
@@ -104,7 +103,7 @@ def check_state(state: StreamState, d: int, fields: Sequence[np.ndarray]) -> Non
     require((state.posterior is None) == (state.most_rows is None), "the posterior of a machine")
     if state.posterior is not None:
         wrong = state.posterior.problem(fields)
-        require(wrong is None and state.rank == len(state.posterior.learned.signs), str(wrong))
+        require(wrong is None, str(wrong))
 
 
 def require(good: Any, what: str) -> None:
@@ -125,7 +124,7 @@ def state_of(stream: Stream) -> StreamState:
     current, waiting, state, tally = stream.current, None, stream.state, stream.tally
     of_fields: dict[str, Any] = {}
     if isinstance(stream, FieldStream):
-        names = ("rank", "most_rows", "posterior", "counted")
+        names = ("most_rows", "posterior", "counted")
         of_fields = {name: getattr(stream, name) for name in names}
     if stream.state is None or stream.waiting.rows:
         source = stream.waiting.source()
@@ -164,8 +163,7 @@ def stream_of(
         tally=Tally(state.rows, state.rows, state.weight, state.squared_weight),
     )
     if state.most_rows is not None:
-        at = (state.rank, state.most_rows, state.posterior, state.counted)
-        stream = FieldStream.of(stream, *at)
+        stream = FieldStream.of(stream, state.most_rows, state.posterior, state.counted)
     for name in SHARED:
         setattr(stream, name, getattr(state, name))
     stream._current = stream.state if state.current is None else state.current

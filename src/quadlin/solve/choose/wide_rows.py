@@ -5,23 +5,21 @@ precisions are the penalties. Rows held out decide the rank, and the number of s
 of the bound overfits where there are more columns than rows.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
 
-from quadlin.core.arrays import to_numpy
-from quadlin.core.chunks import Chunk, MemorySource
-from quadlin.core.moments import Survey, Tally, moments_of
+from quadlin.core.chunks import MemorySource
+from quadlin.core.moments import Survey, Tally
 from quadlin.core.rows import Rows
 from quadlin.core.sweeps import MOST_UNKNOWNS
 from quadlin.core.units import Units
 from quadlin.solve.choose.rank import as_good, folds_by
-from quadlin.solve.fields.contexts import Contexts, Frame, Learned, occurring
 from quadlin.solve.fields.draws import LAW_DRAWS, law_of_draws
-from quadlin.solve.fields.sweeping import Sweeping
-from quadlin.solve.fields.swept_machine import HELD
+from quadlin.solve.fields.machine import ROUND, Learned, weights_of
+from quadlin.solve.fields.sweeps import AUTO_RANK, Sweeps, gathered
 from quadlin.solve.fits.fit_state import FitState, OnState
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.design import EXACT_COLUMNS
@@ -29,9 +27,8 @@ from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.observations import content_keys
 from quadlin.solve.lowrank.types import Options, Plan
 
-RANKS = 0, 2, 8  # in this order, as long as rows held out are predicted better
+RANKS = 0, 2, AUTO_RANK  # in this order, as long as rows held out are predicted better
 NARROW = 500  # columns up to which the evidence of all parameters takes a second at most
-PATIENCE = 3  # sweeps without a gain that end a trial
 
 
 def are_wide_and_sparse(rows: Rows, columns: int) -> bool:
@@ -81,114 +78,66 @@ def fit_swept(
     units = plan.make_units(surveyed.features, surveyed.target)
     if not can_sweep(rows, units, plan.options):
         return None
-    wide = WideRows.of(rows, plan, surveyed)
-    trial = wide.chosen(folds_by(content_keys(rows, units), np.random.default_rng(plan.seed)) == 0)
-    sweeping = wide.sweeping(wide.source, trial.rank, trial.explored)
-    watch = None if on_step is None else lambda: on_step(_settled_fit(sweeping)[0])
-    try:
-        sweeping.run(watch, explored=0, refined=trial.refined)
-    except KeyboardInterrupt:
-        if not sweeping.history:
-            raise
-    return _settled_fit(sweeping)
+    source = gathered(rows)
+    assert source is not None
+    held = folds_by(content_keys(rows, units), np.random.default_rng(plan.seed)) == 0
+    weight, best = weights_of(source), None
+    kept = replace(source, weight=np.where(held, 0.0, weight))
+    for rank in RANKS if plan.automatic.rank else (plan.options.rank,):
+        sweeps = Sweeps.of(kept, rows, plan, surveyed, rank)
+        trial = _trial(sweeps, np.where(held, weight, 0.0))
+        if best and as_good(best.errors[held], trial.errors[held], weight[held]):
+            break
+        best = trial
+    assert best is not None
+    rank = len(best.explored.signs)
+    sweeps = Sweeps.of(source, rows, plan, surveyed, rank, before=best.explored)
+    watch = None if on_step is None else lambda: on_step(_settled_fit(sweeps)[0])
+    sweeps.run_until_interrupted(watch, explored=0, refined=best.refined)
+    return _settled_fit(sweeps)
 
 
-def _settled_fit(sweeping: Sweeping) -> tuple[FitState, Options]:
+def _settled_fit(sweeps: Sweeps) -> tuple[FitState, Options]:
     """Return the fit with levels measured from the mean of their field."""
-    state, options = sweeping.fit()
-    model = settled(state.model, state.units, sweeping.plan.make_units.fields)
+    state, options = sweeps.fit()
+    model = settled(state.model, state.units, sweeps.plan.make_units.fields)
     return replace(state, model=model), options
 
 
 def swept_law(rows: Rows, plan: Plan, state: FitState, tally: Tally) -> Uncertainty | None:
     """Return how sure a fit of wide sparse rows is, by draws from its posterior; None for others.
 
-    Cost: some 160 sweeps. Memory: that of the fit, and 100 models.
+    Cost: some 190 sweeps. Memory: that of the fit, and 100 models.
     """
     if not (plan.automatic.alpha and can_sweep(rows, state.units, plan.options)):
         return None
-    wide = WideRows.of(rows, plan, Survey(state.features, state.target, tally))
-    sweeping = wide.sweeping(wide.source, state.model.s.shape[0])
-    machine, drawn = sweeping.contexts.machine, []
-    for number in range(machine.explored + LAW_DRAWS):
-        machine.sweep(hold=number < HELD)
-        if number >= machine.explored:
-            drawn.append(sweeping.learned())
-    rows.counter.count += machine.explored + LAW_DRAWS
-    return law_of_draws(rows, state, tally.counting, drawn, plan.make_units.fields, machine.rng)
+    source, surveyed = gathered(rows), Survey(state.features, state.target, tally)
+    assert source is not None
+    sweeps = Sweeps.of(source, rows, plan, surveyed, state.model.s.shape[0])
+    sweeps.run(draws=LAW_DRAWS, refined=0)
+    n, rng = tally.counting, sweeps.machine.rng
+    return law_of_draws(rows, state, n, sweeps.drawn, plan.make_units.fields, rng)
 
 
 class Trial(NamedTuple):
-    """A rank on the rows that are kept, and the number of sweeps that suits those held out."""
+    """What sweeps over the rows that are kept say of those held out."""
 
-    rank: int
     explored: Learned  # where sampled sweeps ended
-    refined: int
+    refined: int  # the number of variational sweeps that suits the rows held out
     errors: np.ndarray  # (n,), squared, of all rows
 
 
-@dataclass(frozen=True)
-class WideRows:
-    """Rows with only the columns that occur, and what their sweeps begin with."""
+def _trial(sweeps: Sweeps, held: np.ndarray) -> Trial:
+    """Sweep as long as the errors of rows with these weights, the others, fall."""
+    machine, errors = sweeps.machine, np.empty(0)
+    losses: list[float] = []
 
-    rows: Rows
-    plan: Plan
-    surveyed: Survey
-    source: MemorySource
-    weight: np.ndarray
-    columns: np.ndarray  # those that occur
-    frame: Frame
+    def rises() -> bool:
+        nonlocal errors
+        squares = machine.residuals() ** 2
+        losses.append(float(held @ squares))
+        errors = squares if losses[-1] == min(losses) else errors
+        return len(losses) > ROUND and min(losses[-ROUND:]) > min(losses)
 
-    @classmethod
-    def of(cls, rows: Rows, plan: Plan, surveyed: Survey) -> "WideRows":
-        """Collect the rows: one pass."""
-        y, weight = (np.concatenate(part) for part in zip(*rows.collect(_values), strict=True))
-        X, columns = occurring(rows.engine.source.X)
-        weight = surveyed.tally.share * weight
-        source = MemorySource(X, y, weight)
-        fields = [np.flatnonzero(np.isin(columns, field)) for field in plan.make_units.fields]
-        frame = Frame.of(source, fields, moments_of(Rows.of(source))[0])
-        return cls(rows, plan, surveyed, source, weight, columns, frame)
-
-    def chosen(self, held: np.ndarray) -> Trial:
-        """Return the smallest rank as good as the best one, on the rows that are held out."""
-        ranks = RANKS if self.plan.automatic.rank else (self.plan.options.rank,)
-        best = self.trial(ranks[0], held)
-        weight = self.weight[held]
-        for rank in ranks[1:]:
-            trial = self.trial(rank, held)
-            if as_good(best.errors[held], trial.errors[held], weight):
-                break
-            best = trial
-        return best
-
-    def trial(self, rank: int, held: np.ndarray) -> Trial:
-        """Sweep over the rows that are kept, as long as the errors of the others fall."""
-        weight = np.where(held, 0.0, self.weight)
-        sweeping = self.sweeping(replace(self.source, weight=weight), rank)
-        omega = np.where(held, self.weight, 0.0)
-        begun: list[Learned] = []
-        losses: list[float] = []
-        errors = np.empty(0)
-
-        def rises() -> bool:
-            nonlocal errors
-            squares = sweeping.contexts.residuals() ** 2
-            losses.append(float(omega @ squares))
-            errors = squares if losses[-1] == min(losses) else errors
-            return len(losses) > PATIENCE and min(losses[-PATIENCE:]) > min(losses)
-
-        explored = None if rank else 0
-        sweeping.run(rises, lambda: begun.append(sweeping.contexts.learned()), explored)
-        return Trial(rank, begun[0], 1 + int(np.argmin(losses)), errors)
-
-    def sweeping(self, source: MemorySource, rank: int, before: Learned | None = None) -> Sweeping:
-        """Return the sweeps over rows, before the first one."""
-        rng, signs = np.random.default_rng(self.plan.seed), self.frame.signs(rank)
-        contexts = Contexts(source, self.frame, signs, rng, before=before)
-        share = self.surveyed.tally.share
-        return Sweeping(contexts, self.rows, self.plan, self.surveyed, share, self.columns)
-
-
-def _values(chunk: Chunk) -> tuple[np.ndarray, np.ndarray]:
-    return to_numpy(chunk.y).astype(np.float64), chunk.weights
+    sweeps.run(rises, draws=1)
+    return Trial(sweeps.drawn[0], 1 + int(np.argmin(losses)), errors)

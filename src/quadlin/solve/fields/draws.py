@@ -1,24 +1,40 @@
-"""Draws of a factorization machine from its posterior: their predictions and their spread."""
+r"""Draws of a factorization machine: their predictions, their spread, and lists of the best pairs.
+
+A row whose columns are split into two sides, z = (u, i), has
+
+.. math:: f(u, i) = a_u + b_i + \langle p_u, q_i \rangle,
+
+because only products of a column of one side with a column of the other involve both sides. So all
+n·m predictions of a machine are one matrix product of thin factors, without a row for each pair.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix, hstack
 from scipy.special import logsumexp
 
-from quadlin.core.arrays import to_numpy
+from quadlin.core.arrays import mapped, remembered, to_numpy
 from quadlin.core.block import Block
-from quadlin.core.model import predict
+from quadlin.core.losses import probability
+from quadlin.core.model import predict, to_raw
 from quadlin.core.rows import Rows
-from quadlin.solve.fields.contexts import Learned
+from quadlin.solve.fields.machine import Learned
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import ErrorSteps, Uncertainty
 
-PREDICTIONS = 2**22  # numbers of a block of predictions: rows × (rank + 1) × machines
+BLOCK = 2**22  # numbers of a block of predictions or factors
 LAW_DRAWS = 100  # a standard error is then uncertain by 7%, a mean variance over rows by far less
-COMPARED = 1000  # rows on which laws and draws are compared
+
+
+class Half(NamedTuple):
+    """Rows of some of the features, such as those of users."""
+
+    X: Any  # (n, width), dense or CSR
+    features: np.ndarray  # (width,), positions among the d features of the model
 
 
 @dataclass(frozen=True)
@@ -26,7 +42,7 @@ class Draws:
     """Draws of a factorization machine, in the user's units."""
 
     intercepts: np.ndarray  # (S,)
-    tables: np.ndarray  # (S, d + fields, k + 1), float32: (w, v) of each column; see `predict_all`
+    tables: np.ndarray  # (S, d + fields, k + 1): (w, v) of each column, and of levels never seen
     signs: np.ndarray  # (k,)
     noises: np.ndarray  # (S,), standard deviations
     fields: tuple[np.ndarray, ...]  # the columns of each
@@ -37,19 +53,128 @@ class Draws:
         """The standard deviation of the noise."""
         return float(np.sqrt(np.mean(self.noises**2)))
 
+    @cached_property
+    def _squares(self) -> np.ndarray:
+        return np.ascontiguousarray((self.tables[:, :, 1:] ** 2 @ self._signs).T)
+
+    @property
+    def _signs(self) -> np.ndarray:
+        return self.signs.astype(self.tables.dtype)
+
+    @cached_property
+    def _field(self) -> np.ndarray:
+        """The field of each column (d,)."""
+        field = np.full(self.tables.shape[1] - len(self.fields), len(self.fields))
+        for g, columns in enumerate(self.fields):
+            field[columns] = g
+        return field
+
+    def sums(self, X: Any, features: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the predictions of rows (n, S) without intercepts, and sums of factors (n, S, k).
+
+        Rows may have only some of the features. One without a level of a field that is among these
+        is treated as one with a level never seen.
+        """
+        S, d, K = self.tables.shape
+        flat = np.ascontiguousarray(self.tables.transpose(1, 0, 2)).reshape(d, -1)
+        rows = self._with_unseen(csr_matrix(X), features)
+        total = np.asarray(rows @ flat).reshape(-1, S, K)
+        w, total = total[:, :, 0], total[:, :, 1:]
+        return w + (total**2 @ self._signs - rows.multiply(rows) @ self._squares) / 2, total
+
+    def _with_unseen(self, X: csr_matrix, features: np.ndarray | None) -> csr_matrix:
+        """Return rows of all features, with a column per field, 1 for a level never seen."""
+        field, G = self._field, len(self.fields)
+        columns, shape = X.indices, (X.shape[0], len(field))
+        if features is not None:
+            columns, field = features[columns], field[features]
+        data = X.data.astype(self.tables.dtype)
+        rows = csr_matrix((data, columns, X.indptr), shape)
+        if not G:
+            return rows
+        levels = csr_matrix((data, self._field[columns], X.indptr), (shape[0], G + 1)).toarray()
+        missing = np.isin(np.arange(G), field) * (1 - levels[:, :G])
+        return csr_matrix(hstack([rows, csr_matrix(missing)]))
+
+    def predict_all(self, X: Any) -> np.ndarray:
+        """Return the predictions of all draws (n, S)."""
+        step = max(1, BLOCK // self.tables[:, 0].size)
+        X = csr_matrix(X)
+        parts = [self.sums(X[at : at + step])[0] for at in range(0, max(1, X.shape[0]), step)]
+        return np.asarray(self.intercepts + np.concatenate(parts))
+
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return the posterior mean of new rows and, if `return_std`, the predictive deviation.
 
         For labels it is the log-odds of their posterior mean probability.
         """
-        mean, std = np.empty(X.shape[0]), np.empty(X.shape[0])
-        step = max(1, PREDICTIONS // len(self.tables))
-        for start in range(0, X.shape[0], step):
+        f = self.predict_all(X)
+        mean = mean_log_odds(f) if self.labels else np.mean(f, axis=1)
+        return (mean, np.sqrt(np.var(f, axis=1) + self.noise**2)) if return_std else mean
+
+    def side(self, half: Half, last: bool, sign: float) -> "Side":
+        """Return one side of sign·f; the `last` one has the signs, the other the intercepts."""
+        alone, factor = self.sums(*half)
+        if last:
+            factor = factor * self.signs
+        else:
+            alone, factor = alone + self.intercepts, sign * factor
+        if self.labels:
+            return Side(sign * alone, factor)
+        S = len(self.intercepts)
+        factor = factor.reshape(len(factor), -1) / (S if last else 1)
+        return Side(sign * alone.mean(axis=1), factor)
+
+    def best_pairs(
+        self, users: Half, items: Half, n: int, excluded: Any = None, sign: float = 1.0
+    ) -> "Best":
+        """Return the n items of highest sign·f for each user.
+
+        Pairs with an entry in `excluded`, CSR (users, items), are left out. Memory: the factors of
+        all items, and blocks of scores and factors.
+        """
+        right, parts = self.side(items, True, sign), []
+        step = max(1, BLOCK // max(1, right.factor[0].size, len(right.alone)))
+        for start in range(0, users.X.shape[0], step):
             at = slice(start, start + step)
-            f = self.intercepts + predict_all(X[at], self.fields, self.tables, self.signs)
-            mean[at] = mean_log_odds(f) if self.labels else np.mean(f, axis=1)
-            std[at] = np.sqrt(np.var(f, axis=1) + self.noise**2)
-        return (mean, std) if return_std else mean
+            scores = _scores(self.side(Half(users.X[at], users.features), False, sign), right)
+            if excluded is not None:
+                scores[excluded[at].nonzero()] = -np.inf
+            parts.append(_best_of(scores, n, start))
+        return Best(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+class Side(NamedTuple):
+    """Rows of one side: what each adds alone, and its factor in products with the other side.
+
+    For S draws of log-odds there are S of each, since probabilities are averaged over them; for
+    others, means over draws, whose factors are concatenated.
+    """
+
+    alone: np.ndarray  # (n,), or (n, S)
+    factor: np.ndarray  # (n, m), or (n, S, m)
+
+
+class Best(NamedTuple):
+    """The best pairs, user by user, the highest score first."""
+
+    users: np.ndarray  # (pairs,), positions
+    items: np.ndarray
+    ranks: np.ndarray  # 1 for the best item of a user
+    scores: np.ndarray
+
+
+@remembered
+def as_draws(state: FitState) -> Draws:
+    """Return a model without squares as a single draw."""
+    model, units = mapped(
+        lambda a: to_numpy(a).astype(np.float64) if hasattr(a, "__dlpack__") else a,
+        (state.model, state.units),
+    )
+    raw = to_raw(model, units)
+    factors = raw.components.T * np.sqrt(2 * np.abs(raw.eigenvalues))
+    table = np.column_stack([raw.coef, factors])[None]
+    return Draws(np.array([raw.intercept]), table, np.sign(raw.eigenvalues), np.zeros(1), ())
 
 
 def draws_of(
@@ -62,9 +187,9 @@ def draws_of(
     """
     z, raw = np.zeros(0), []
     for number, each in enumerate(kept):
-        precisions = each.precisions[: len(fields)]
+        means, precisions = (a[: len(fields)] for a in (each.priors.mean, each.priors.precision))
         z = -z if number % 2 else rng.standard_normal(precisions.shape)
-        raw.append(each.raw(fields, each.means[: len(fields)] + z / np.sqrt(precisions)))
+        raw.append(each.raw(fields, means + z / np.sqrt(precisions)))
     first = kept[0]
     return Draws(
         np.array([b for b, _ in raw]),
@@ -82,51 +207,29 @@ def mean_log_odds(f: np.ndarray) -> np.ndarray:
     return np.asarray(yes - no)
 
 
-def predict_all(
-    X: Any, fields: Sequence[np.ndarray], table: np.ndarray, signs: np.ndarray
-) -> np.ndarray:
-    """Return the predictions (n, S) of S machines, without their intercepts.
-
-    Parameters
-    ----------
-    X : CSR matrix or array (n, d)
-        Rows. A row without a level of a field is treated as one with a level never seen.
-    fields : sequence of int array
-        The columns of each field.
-    table : array (S, d + fields, k + 1)
-        The linear coefficient and the factor of each column, and of an unseen level of each field.
-    signs : array (k,)
-        Sign of each component.
-    """
-    S, d, K = table.shape
-    rows, signs = _with_unseen(X, fields).astype(table.dtype), signs.astype(table.dtype)
-    flat = np.ascontiguousarray(table.transpose(1, 0, 2)).reshape(d, -1)
-    squares = (table[:, :, 1:] ** 2 @ signs).T
-    f = np.empty((rows.shape[0], S))
-    step = max(1, PREDICTIONS // flat.shape[1])
-    for start in range(0, rows.shape[0], step):
-        part = rows[start : start + step]
-        total = np.asarray(part @ flat).reshape(-1, S, K)
-        within = part.multiply(part).tocsr() @ squares
-        f[start : start + step] = total[:, :, 0] + (total[:, :, 1:] ** 2 @ signs - within) / 2
-    return f
+def _best_of(scores: np.ndarray, n: int, first: int) -> Best:
+    """Return the n best items (columns) of users (rows), who are numbered from `first`."""
+    places = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    if scores.shape[1] > n:
+        places = np.argpartition(-scores, n - 1, axis=1)[:, :n]
+    scores = np.take_along_axis(scores, places, axis=1)
+    order = np.lexsort((places, -scores))  # ties in the order of the items
+    scores, places = (np.take_along_axis(a, order, axis=1) for a in (scores, places))
+    user, rank = np.nonzero(np.isfinite(scores))
+    return Best(first + user, places[user, rank], 1 + rank, scores[user, rank])
 
 
-def factor_sums(X: Any, fields: Sequence[np.ndarray], table: np.ndarray) -> np.ndarray:
-    """Return the sums of the factors of the columns of each row, (n, S, k)."""
-    S, d, K = table.shape
-    flat = np.ascontiguousarray(table.transpose(1, 0, 2)).reshape(d, -1)
-    rows = _with_unseen(X, fields).astype(table.dtype)
-    return np.asarray(rows @ flat).reshape(-1, S, K)[:, :, 1:]
-
-
-def _with_unseen(X: Any, fields: Sequence[np.ndarray]) -> csr_matrix:
-    """Return the rows with an extra column per field, which is 1 if a row has no level of it."""
-    X = csr_matrix(X)
-    if not len(fields):
-        return X
-    missing = [1 - np.asarray(X[:, field].sum(axis=1)) for field in fields]
-    return csr_matrix(hstack([X, csr_matrix(np.concatenate(missing, axis=1))]))
+def _scores(users: Side, items: Side) -> np.ndarray:
+    """Return the predictions of users (rows) for items (columns)."""
+    if users.alone.ndim == 1:
+        return np.asarray(users.alone[:, None] + items.alone + users.factor @ items.factor.T)
+    total = np.zeros((len(users.alone), len(items.alone)))
+    for draw in range(users.alone.shape[1]):
+        f = users.factor[:, draw] @ items.factor[:, draw].T
+        total += probability(f + users.alone[:, draw, None] + items.alone[:, draw])
+    least = np.finfo(np.float64).eps  # so that the logarithm is finite
+    share = np.clip(total / users.alone.shape[1], least, 1 - least)
+    return np.asarray(np.log(share) - np.log1p(-share))
 
 
 def law_of_draws(
@@ -144,23 +247,18 @@ def law_of_draws(
     from the model beyond its tangent space: the mean square of their predictions' distances from
     its own, and the noise, are those of the draws. The rows are n observations.
     """
-    units, X = state.units, next(iter(rows.walk())).X[:COMPARED]
-    draws = draws_of(drawn, fields, rng)
+    units, draws = state.units, draws_of(drawn, fields, rng)
+    X = csr_matrix(next(iter(rows.walk())).X[: max(1, BLOCK // draws.tables[:, 0].size)])
     shift, scale = units.target.mean, units.target.scale
     noise = draws.noise / scale
-
-    def predicted(X: csr_matrix) -> np.ndarray:
-        f = predict_all(X, draws.fields, draws.tables, draws.signs) + draws.intercepts
-        return np.asarray((f - shift) / scale)
-
     if law is None:
-        leverage = float(np.mean(np.var(predicted(X), axis=1))) / noise**2
+        leverage = float(np.mean(np.var(draws.predict_all(X) / scale, axis=1))) / noise**2
         dof = min(n * leverage, n - 1)
         spread = _steps(state, drawn, fields)
         law = Uncertainty(units, spread, noise, 1.0, dof, n - dof, False)
-    X = _new_pairs(csr_matrix(X), fields)
-    f, model = predicted(X), to_numpy(predict(state.model, Block(X, units)))
-    mean = float(np.mean((f - model[:, None]) ** 2))
+    X = _new_pairs(X, fields)
+    f, model = draws.predict_all(X), to_numpy(predict(state.model, Block(X, units)))
+    mean = float(np.mean(((f - shift) / scale - model[:, None]) ** 2))
     now = float(np.mean(law.predict_std(Block(X, units)) ** 2))
     factor = np.sqrt(mean / now) if now > 0 else 1.0
     return replace(law, error=law.error * factor, noise=noise)

@@ -6,7 +6,6 @@ sampler between the two.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -14,47 +13,52 @@ from scipy.sparse import csr_array, vstack
 from quadlin.core.arrays import to_numpy
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import with_rank
-from quadlin.core.moments import Moments, Survey
+from quadlin.core.moments import Moments, Survey, survey
 from quadlin.core.rows import Rows
-from quadlin.solve.fields.contexts import Contexts, Frame, Learned, Posterior, weights_of
-from quadlin.solve.fields.swept_machine import HELD, infer
+from quadlin.solve.fields.machine import (
+    ROUND,
+    Frame,
+    Learned,
+    Machine,
+    Posterior,
+    refine,
+    weights_of,
+)
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.types import Options, Plan, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
 
 AUTO_RANK = 8  # components at the start of rank="auto"; those that the rows do not need vanish
-SWEEPS = 3  # that count as one of the `max_iter` steps
-EXPLORED_WARM = 10  # sampled sweeps from an earlier fit
 BOUND_TOL = 50.0  # times `tol`: the rise of the bound per row and sweep below which sweeps end
-NEGLIGIBLE = 0.01  # standard deviations of y that a component adds to the predictions
+NEGLIGIBLE = 0.01  # standard deviations of y that a component adds, or that noise has
+KEPT = 2**29  # bytes of what is kept beside a model: draws, or the first rows of a stream
 
 
 @dataclass
-class Sweeping:
+class Sweeps:
     """The sweeps of one fit, and what they have learned so far."""
 
-    contexts: Contexts
+    machine: Machine
     rows: Rows  # whose counter they add to
     plan: Plan
     surveyed: Survey
     share: float = 1.0  # by which weights were multiplied to count rows
-    columns: np.ndarray | None = None  # of the rows, that the sweeps visit; None: all
-    warm: bool = False  # whether they begin with an earlier fit
     history: list[Record] = field(default_factory=list)  # one for each sweep
     drawn: list[Learned] = field(default_factory=list)
     status: Status = Status.interrupted  # until the sweeps end
 
     @classmethod
-    def of_fields(
+    def of(
         cls,
         source: MemorySource,
         rows: Rows,
         plan: Plan,
         surveyed: Survey,
+        rank: int | None = None,
         robust: bool = False,
         before: Learned | None = None,
-    ) -> "Sweeping":
-        """Return the sweeps over rows of fields, before the first one.
+    ) -> "Sweeps":
+        """Return the sweeps over rows, before the first one; by default of the plan's rank.
 
         The weights of labels count rows as they are, all others observations (`Tally`). Sweeps
         begin with what a machine has learned `before`, if it has the same columns and rank.
@@ -64,85 +68,108 @@ class Sweeping:
         if share != 1:
             source = replace(source, weight=share * weights_of(source))
         frame = Frame.of(source, fields, surveyed.features, labels, robust)
-        signs, rng = frame.signs(rank_of(plan)), np.random.default_rng(plan.seed)
+        signs = frame.signs(rank_of(plan) if rank is None else rank)
         if before is not None and not (
             np.array_equal(before.frame.group, frame.group) and len(before.signs) == len(signs)
         ):
             before = None
-        contexts = Contexts(source, frame, signs, rng, labels, robust, before)
-        return cls(contexts, rows, plan, surveyed, share, warm=before is not None)
+        rng = np.random.default_rng(plan.seed)
+        machine = Machine(frame, source, signs, rng, labels, robust, before)
+        return cls(machine, rows, plan, surveyed, share)
 
-    def run_with_draws(self, draws: int | None, on_step: Callable[[], bool] | None) -> None:
-        """Sweep, and go on from the sampler where there are draws.
-
-        After Ctrl-C a last variational sweep makes a model of what is known, were it a draw.
-        """
-        between = None if draws is None else partial(self._draw, draws)
+    def run_until_interrupted(
+        self,
+        on_step: Callable[[], bool] | None,
+        draws: int = 0,
+        explored: int | None = None,
+        refined: int | None = None,
+    ) -> None:
+        """Sweep; after Ctrl-C a last variational sweep makes a model of what is known."""
         try:
-            self.run(on_step, between, EXPLORED_WARM if self.warm else None)
+            self.run(on_step, draws, explored, refined)
         except KeyboardInterrupt:
             if not self.history:
                 raise
-            if self.contexts.machine.sampled:
-                self.contexts.machine.begin_variational()
-            self.contexts.machine.sweep()
+            if self.machine.sampled:
+                self.machine.begin_variational()
+            self.machine.sweep()
 
     def run(
         self,
         on_step: Callable[[], bool] | None = None,
-        between: Callable[[], None] | None = None,
+        draws: int = 0,
         explored: int | None = None,
         refined: int | None = None,
     ) -> None:
         """Sweep, sampled and then variational; `on_step` is called after the latter.
 
-        `between` is called where the sampler has settled. Their numbers may be given; from an
-        earlier fit, or without products, there is no other optimum for the sampler to look for.
+        The numbers of sweeps may be given. Draws go on from the sampler where it has settled.
         """
-        machine, options = self.contexts.machine, self.plan.options
-        most, held = SWEEPS * options.max_iter, HELD if explored is None else 0
+        machine, options = self.machine, self.plan.options
+        most = ROUND * options.max_iter
         explored = min(machine.explored if explored is None else explored, -(-2 * most // 3))
         enough = machine.refined if refined is None else refined
         refined, ends = min(enough, most - explored), False
-        for last in infer(machine, explored, refined, BOUND_TOL * options.tol, between, held):
-            self.note(machine.loss)
+        for _ in range(explored):
+            machine.sweep()
+            self._note()
+        self.drawn = self._draw(draws)
+        for last in refine(machine, refined, BOUND_TOL * options.tol):
+            self._note()
             ends = last
-            if on_step is not None and not machine.sampled:
+            if on_step is not None:
                 self.status = Status.stopped
                 if on_step():
                     return
                 self.status = Status.interrupted
-        done = ends and (refined == enough or len(self.history) < explored + refined)
+        done = ends and (refined == enough or len(self.history) < explored + draws + refined)
         self.status = Status.converged if done else Status.out_of_steps
 
-    def _draw(self, draws: int) -> None:
-        for learned, loss in self.contexts.draw(draws):
-            self.drawn.append(learned)
-            self.note(loss)
+    def _draw(self, draws: int) -> list[Learned]:
+        """Return draws from the posterior, as many as there is memory for."""
+        size = np.dtype(np.float64).itemsize * self.machine.frame.group.size
+        room = max(1, KEPT // (size * (1 + len(self.machine.signs))))
+        stride, kept = -(-draws // min(max(draws, 1), room)), []
+        for number in range(draws):
+            self.machine.sweep()
+            self._note()
+            if number % stride == stride - 1:
+                kept.append(self.machine.learned())
+        return kept
 
-    def note(self, loss: float) -> None:
+    def _note(self) -> None:
         """Count a sweep, and record the mean of its losses."""
         self.rows.counter.count += 1
-        mean = loss * self.contexts.frame.unit**2 / self.contexts.machine.n
-        step = 1 + len(self.history) // SWEEPS
-        self.history.append(Record(step, self.rows.walks, mean))
-
-    def learned(self) -> Learned:
-        """Return what the sweeps have learned, of all columns."""
-        learned, maker = self.contexts.learned(), self.plan.make_units
-        if self.columns is None:
-            return learned
-        return learned.moved(self.columns, maker.fields, len(maker.names))
+        mean = self.machine.loss * self.machine.frame.unit**2 / self.machine.n
+        self.history.append(Record(1 + len(self.history) // ROUND, self.rows.walks, mean))
 
     def posterior(self) -> Posterior:
         """Return what further rows can begin with."""
-        return self.contexts.posterior(self.share)
+        return self.machine.posterior(self.share)
 
     def fit(self) -> tuple[FitState, Options]:
         """Return the fit so far, and the options with its rank and equivalent penalties."""
         moments = (self.surveyed.features, self.surveyed.target)
-        state, options = fit_of(self.learned(), self.plan, moments, self.share)
+        state, options = fit_of(self.machine.learned(), self.plan, moments, self.share)
         return replace(state, history=tuple(self.history), status=self.status), options
+
+
+def learn(source: MemorySource, plan: Plan) -> Posterior:
+    """Return what rows say, from the beginning."""
+    rows = Rows.of(source)
+    sweeps = Sweeps.of(source, rows, plan, rows.reduce(survey))
+    sweeps.run()
+    return sweeps.posterior()
+
+
+def learn_further(past: Posterior, source: MemorySource, tol: float) -> Machine:
+    """Return the machine of further rows, in time proportional to their number."""
+    old, rng = past.learned, np.random.default_rng(0)
+    weighted = replace(source, weight=past.share * weights_of(source))
+    machine = Machine(old.frame, weighted, old.signs, rng, old.labels, past=past)
+    for _ in refine(machine, machine.refined, BOUND_TOL * tol):
+        pass
+    return machine
 
 
 def rank_of(plan: Plan) -> int:
@@ -171,8 +198,8 @@ def fit_of(
     return FitState(model, units, *moments, (), Status.converged, Identity()), options
 
 
-def gathered(rows: Rows, most: int) -> MemorySource | None:
-    """Return rows in memory, sparse; None if there are more of them than this."""
+def gathered(rows: Rows, most: float = np.inf) -> MemorySource | None:
+    """Return rows in memory, sparse, with a pass; None if there are more of them than this."""
     chunks, n = [], 0
     for chunk in rows.walk():
         n += chunk.X.shape[0]
