@@ -1,5 +1,6 @@
 """Which features interact: a search for a few pairs in addition to the linear model."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -46,43 +47,38 @@ class PairSetting:
     source: Source
     groups: Sequence[np.ndarray]
     make_units: UnitsMaker
+    most: int | None  # pairs
     excluded: np.ndarray | None = None  # (d, d), products that may not be taken
 
-    def validated(
-        self, rows: Rows, surveyed: Survey, cv: int, steps: int, most: int | None
-    ) -> list[float]:
+    def validated(self, rows: Rows, surveyed: Survey, cv: int, steps: int) -> list[float]:
         """Return R² of rows left out, with 0, 1, … `steps` of the pairs found on the others."""
-        part = folds(surveyed.tally.rows, cv)
-        loss = np.zeros(steps + 1)
+        part, loss = folds(surveyed.tally.rows, cv), np.zeros(steps + 1)
         for left_out in range(cv):
-            train = rows.reweighted((part != left_out).astype(float))
-            test = rows.reweighted((part == left_out).astype(float))
-            search = self.search(train, train.reduce(survey), "the rows of a fold")
-            fit = search.run(most)
-            scale = search.units.target.scale**2
+            fit = self.found(rows, part != left_out, "the rows of a fold")
+            test, units = rows.reweighted((part == left_out).astype(float)), fit.search.all_units
             for m in range(len(loss)):
                 first = fit.entry <= m
-                again = search.tested(fit.i[first], fit.j[first])
+                again = fit.search.tested(fit.i[first], fit.j[first])
                 model = whole(again.model, again.terms)
-                squares, weight = map(to_numpy, squared_errors(model, search.all_units, test))
-                loss[m] += scale * float(weight @ squares)
+                squares, weight = map(to_numpy, squared_errors(model, units, test))
+                loss[m] += units.target.scale**2 * float(weight @ squares)
         target = surveyed.target
         values: list[float] = (1 - loss / (target.weight * float(target.var[0]))).tolist()
         return values
 
-    def stability(
-        self, rows: Rows, surveyed: Survey, times: int, fit: PairFit, most: int | None
-    ) -> list[float]:
+    def stability(self, rows: Rows, surveyed: Survey, times: int, fit: PairFit) -> list[float]:
         """Return in which share of resamples of the rows each pair of a fit is chosen again."""
-        n, found = surveyed.tally.rows, np.zeros(len(fit.i))
-        rng = np.random.default_rng(0)
+        n, found, rng = surveyed.tally.rows, Counter[tuple[int, int]](), np.random.default_rng(0)
         for _ in range(times):
-            drawn = np.bincount(rng.integers(n, size=n), minlength=n).astype(float)
-            sample = rows.reweighted(drawn)
-            again = self.search(sample, sample.reduce(survey), "a resample of X").run(most)
-            chosen = set(zip(again.i.tolist(), again.j.tolist(), strict=True))
-            found += [(i, j) in chosen for i, j in zip(fit.i.tolist(), fit.j.tolist(), strict=True)]
-        return [float(count) / times for count in found]
+            drawn = np.bincount(rng.integers(n, size=n), minlength=n)
+            found.update(self.found(rows, drawn, "a resample of X").terms.pairs)
+        pairs = zip(fit.i.tolist(), fit.j.tolist(), strict=True)
+        return [found[pair] / times for pair in pairs]
+
+    def found(self, rows: Rows, weight: np.ndarray, which: str) -> PairFit:
+        """Return the pairs of rows with other weights."""
+        some = rows.reweighted(weight.astype(float))
+        return self.search(some, some.reduce(survey), which).run(self.most)
 
     def search(
         self, rows: Rows, surveyed: Survey, which: str, fit: PairFit | None = None
@@ -91,18 +87,12 @@ class PairSetting:
         units = self.make_units(surveyed.features, surveyed.target)
         self._refuse(units, surveyed, which)
         limits: dict[str, Any] = {"fields": self.groups}
-        if self.source.width <= MOST_FEATURES:
+        if self.source.width <= MOST_FEATURES or not self.source.sparse:
             return PairSearch(rows, units, excluded=self.excluded, **limits)
         if self.excluded is not None:
             raise ValueError(
                 f"`exclude` needs at most {MOST_FEATURES:,} features, and there are "
                 f"{self.source.width:,}. Leave it out, or select features."
-            )
-        if not self.source.sparse:
-            raise ValueError(
-                f"There are {self.source.width:,} features. The search looks at all products of at "
-                f"most {MOST_FEATURES:,} features, and in sparse rows at those that occur. Select "
-                "features, or give a sparse matrix."
             )
         weight = surveyed.features.weight
         linear, _ = fit_rows(rows, units, Options(rank=0), weight, np.random.default_rng(0))
@@ -257,26 +247,27 @@ def find_pairs(
     rows = Rows(engine_for(source, engine))
     groups = fields_of(categorical_features, source, source.encoder, source.names, rows.reduce)
     make_units = UnitsMaker("auto" if squares else False, True, source.dtype, source.names, groups)
-    excluded = excluded_among(exclude, source)
-    setting = PairSetting(source, groups, make_units, excluded)
-    most = None if max_pairs == "auto" else int(max_pairs)
+    most, excluded = (
+        None if max_pairs == "auto" else int(max_pairs),
+        excluded_among(exclude, source),
+    )
+    setting = PairSetting(source, groups, make_units, most, excluded)
     searched, which, tested = rows, "X", None
     if test_on == "half":
         first = folds(rows.reduce(survey).tally.rows, 2).astype(float)
         searched, which = rows.reweighted(first), "the half of X that is searched"
     surveyed = searched.reduce(survey)
-    search = setting.search(searched, surveyed, which)
-    fit = search.run(most)
+    fit = setting.search(searched, surveyed, which).run(most)
     if test_on == "half":
         other = rows.reweighted(1 - first)
         test = setting.search(other, other.reduce(survey), "the half of X for the tests", fit)
         tested = test.tested(fit.i, fit.j)
     report = report_of(source.names, fit, surveyed.tally.counting, tested)
     if cv is not None:
-        validated = setting.validated(rows, surveyed, int(cv), len(report.path) - 1, most)
+        validated = setting.validated(rows, surveyed, int(cv), len(report.path) - 1)
         report = replace(report, validated=validated)
     if stability is not None:
-        shares = setting.stability(rows, surveyed, int(stability), fit, most)
+        shares = setting.stability(rows, surveyed, int(stability), fit)
         report = replace(report, stability=shares)
     return report
 

@@ -309,19 +309,20 @@ def least_squares(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, bool]:
     return T @ (T.T @ b), T.shape[1] == np.count_nonzero(np.diag(A))
 
 
-def inverse_root(A: np.ndarray) -> np.ndarray:
+def inverse_root(A: np.ndarray, least: float = UNDETERMINED) -> np.ndarray:
     """Return T with T Tᵀ = A⁻¹, without directions that the rows do not determine.
 
-    In units in which the diagonal of A is 1, eigenvalues that are only rounding count as zero.
+    In units in which the diagonal of A is 1, eigenvalues that are less than `least` times the
+    largest count as zero.
     """
     diagonal = np.diag(A)
     unit = 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     A = unit[:, None] * A * unit
     L = factored(A) if len(A) else None  # LAPACK takes no empty matrix
-    if L is not None and np.diag(L).min() > UNDETERMINED**0.25:  # far from dependent
+    if L is not None and np.diag(L).min() > least**0.25:  # far from dependent
         return np.asarray(unit[:, None] * np.triu(dtrtri(L, lower=1)[0].T))
     values, V = np.linalg.eigh(A) if len(A) else (np.zeros(0), A)
-    kept = values > UNDETERMINED * values.max(initial=0.0)
+    kept = values > least * values.max(initial=0.0)
     return np.asarray(unit[:, None] * V[:, kept] / np.sqrt(values[kept]))
 
 

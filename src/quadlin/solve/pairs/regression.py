@@ -6,6 +6,7 @@ its part of φᵀA⁻¹, and its residual that of a fit without the row, r/(1 �
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtr
@@ -142,12 +143,9 @@ class ErrorSums(Additive):
     fourths: Array  # (m,), Σω a_m⁴
 
 
-def error_sums(
-    chunk: Chunk, design: Design, root: Array, theta: Array, mean: Array, ends: Array, share: float
-) -> ErrorSums:
+def error_sums(chunk: Chunk, design: Design, *numbers: Any) -> ErrorSums:
     """Sum over one chunk."""
-    args = (design, root, theta, mean, ends, share)
-    return folded(_error_sums, design.parts(chunk), args)[0]  # type: ignore[return-value]
+    return folded(_error_sums, design.parts(chunk), (design, *numbers))[0]  # type: ignore[return-value]
 
 
 def _error_sums(

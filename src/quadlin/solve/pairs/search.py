@@ -174,8 +174,9 @@ class PairSearch:
         self.d, k = len(self.features), self.rank
         if self.d > MOST_FEATURES:
             raise ValueError(
-                f"The search for pairs takes at most {MOST_FEATURES:,} features, but there are "
-                f"{self.d:,}. Select features."
+                f"There are {self.d:,} features. The search looks at all products of at most "
+                f"{MOST_FEATURES:,} features, and in sparse rows at those that occur. Select "
+                "features, or give a sparse matrix."
             )
         self.tangent = 0 < k < self.d == d and d * k <= EXACT_COLUMNS
         self.rows, self.units = rows, units

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from quadlin.solve.lowrank.linear_model import inverse_root
 from quadlin.solve.lowrank.types import NO_NOISE
 
 COLLINEAR = 1e-7  # of a column's own power: if less remains, others explain it
@@ -143,22 +144,10 @@ class Stepwise:
         return self._if_better((*kept, best), current)
 
     def _backward(self, current: PairChoice) -> PairChoice | None:
-        """Leave out the group whose parameters are the least useful, if that is better."""
-        index = self.columns(current.taken)
-        if not len(index):
-            return None
-        root = self._inverse_root(index)
-        inverse = root @ root.T
-        gamma = inverse @ self.gram[index, -1]
-        place = {c: m for m, c in enumerate(index.tolist())}
-        losses = []
-        for g in current.taken:
-            at = [place[c] for c in self.groups[g]]
-            part = inverse[np.ix_(at, at)]
-            part = np.linalg.pinv(part, hermitian=True) if len(at) > 1 else 1 / part
-            losses.append((float(gamma[at] @ part @ gamma[at]) / len(at), g))
-        least = min(losses)[1]
-        return self._if_better(tuple(g for g in current.taken if g != least), current)
+        """Leave out the group without which the criterion is the lowest, if that is better."""
+        fewer = (tuple(t for t in current.taken if t != g) for g in current.taken)
+        least = min(map(self.judged, fewer), key=lambda choice: choice.value, default=current)
+        return self._if_better(least.taken, current)
 
     def _if_better(self, taken: tuple[int, ...], current: PairChoice) -> PairChoice | None:
         choice = self.judged(taken)
@@ -186,10 +175,5 @@ class Stepwise:
     def _basis(self, taken: tuple[int, ...]) -> np.ndarray:
         """Return the coordinates of all columns and the response on the chosen columns' span."""
         index = self.columns(taken)
-        return np.asarray(self._inverse_root(index).T @ self.gram[index])
-
-    def _inverse_root(self, index: np.ndarray) -> np.ndarray:
-        """Return R with R Rᵀ the pseudo-inverse of the Gram matrix of some columns."""
-        values, V = np.linalg.eigh(self.gram[np.ix_(index, index)])
-        independent = values > COLLINEAR
-        return np.asarray(V[:, independent] / np.sqrt(values[independent]))
+        root = inverse_root(self.gram[np.ix_(index, index)], COLLINEAR)
+        return np.asarray(root.T @ self.gram[index])
