@@ -28,7 +28,7 @@ from quadlin.solve.choose.penalties import maximised
 from quadlin.solve.choose.rank_search import RankSearch
 from quadlin.solve.choose.residual_spectrum import spectrum_beside
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.fits.uncertainty import ErrorSteps, Uncertainty
+from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha, Design
 from quadlin.solve.lowrank.levels import Fields, settled, settled_steps
 from quadlin.solve.lowrank.linear_model import Gram
@@ -610,4 +610,4 @@ def pair_uncertainty(fit: PairFit, fields: Fields, share: float) -> Uncertainty 
     freedom = search.weight / share - dof
     noise = sqrt(fit.still.loss / share / freedom) if freedom >= 1 else nan
     steps = settled_steps(steps.scaled(sqrt(share)), search.units, fields)
-    return Uncertainty(search.units, ErrorSteps.of(steps), noise, noise, dof, freedom, True)
+    return Uncertainty(search.units, steps, noise, noise, dof, freedom, True)

@@ -20,11 +20,11 @@ from scipy.special import logsumexp
 from quadlin.core.arrays import mapped, remembered, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.losses import probability
-from quadlin.core.model import predict, to_raw
+from quadlin.core.model import Steps, predict, to_raw
 from quadlin.core.rows import Rows
 from quadlin.solve.fields.machine import Learned
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.fits.uncertainty import ErrorSteps, Uncertainty
+from quadlin.solve.fits.uncertainty import Uncertainty
 
 BLOCK = 2**22  # numbers of a block of predictions or factors
 LAW_DRAWS = 100  # a standard error is then uncertain by 7%, a mean variance over rows by far less
@@ -277,7 +277,7 @@ def _new_pairs(X: csr_matrix, fields: Sequence[np.ndarray]) -> csr_matrix:
     return csr_matrix(sum(parts[1:], parts[0]))
 
 
-def _steps(state: FitState, drawn: Sequence[Learned], fields: Sequence[np.ndarray]) -> ErrorSteps:
+def _steps(state: FitState, drawn: Sequence[Learned], fields: Sequence[np.ndarray]) -> Steps:
     """Return the deviations of draws from their mean, each divided by the root of their number.
 
     Levels are measured from the mean of their field over the rows, not from that of the prior.
@@ -294,4 +294,4 @@ def _steps(state: FitState, drawn: Sequence[Learned], fields: Sequence[np.ndarra
     for part in zip(*parts, strict=True):
         deviations = (np.stack(part) - np.mean(part, axis=0)) / np.sqrt(len(parts))
         steps.append(np.moveaxis(deviations, 0, min(1, part[0].ndim)).astype(model.U.dtype))
-    return ErrorSteps(model.U, *steps)
+    return Steps(model.U, *steps)

@@ -28,9 +28,6 @@ from quadlin.solve.lowrank.whitening import Full, Identity, LowRank, Whitener
 from quadlin.solve.pairs.products import Parts
 from quadlin.solve.pairs.running import PairNotes, RunningPairs
 
-LOST = 1e-3  # standard deviations of the target: the largest rounding error of a prediction
-LEAST_PENALTIES = 1e-6, 1e-4, 1e-2  # shares of the weight, tried in turn against rounding
-
 
 @dataclass(frozen=True)
 class FitState:
@@ -91,26 +88,14 @@ def fit_table(
     on_step: OnState = None,
     surveyed: Survey | None = None,
 ) -> FitState:
-    """Fit rows that can be read again, from scratch or from an earlier state.
-
-    If features hardly differ, M may grow until rounding errors spoil its predictions. Then the fit
-    is repeated with the smallest penalty that prevents it, a millionth of the weight or a little
-    more.
-    """
+    """Fit rows that can be read again, from scratch or from an earlier state."""
     surveyed = rows.reduce(survey) if surveyed is None else surveyed
     if rows.engine.hosted is not None:
         rows = replace(rows, engine=rows.engine.hosted)
         return _fit_on_host(rows, plan, warm, on_step, surveyed)
-    units, weight = plan.make_units(surveyed.features, surveyed.target), surveyed.features.weight
+    units = plan.make_units(surveyed.features, surveyed.target)
     start = warm_start(warm, units, plan.options)
-    state = _fit_in_units(rows, units, plan, start, on_step, surveyed)
-    for share in LEAST_PENALTIES if plan.options.solver == "auto" else ():
-        if state.status is Status.interrupted or not is_lost_to_rounding(state):
-            break
-        first, second = plan.options.alpha
-        plan = plan.having(alpha=(max(first, share * weight), max(second, share * weight)))
-        state = _fit_in_units(rows, units, plan, None, on_step, surveyed)
-    return state
+    return _fit_in_units(rows, units, plan, start, on_step, surveyed)
 
 
 def warm_start(warm: FitState | None, units: Units, options: Options) -> Model | None:
@@ -122,14 +107,6 @@ def warm_start(warm: FitState | None, units: Units, options: Options) -> Model |
         return None
     start = in_units(warm.model, warm.units, units)
     return with_rank(positive(start) if options.psd else start, options.rank)
-
-
-def is_lost_to_rounding(state: FitState) -> bool:
-    """Return whether the terms of predictions are so large that rounding shows in their sum."""
-    model, xp = state.model, namespace(state.model.U)
-    squares = (model.U * model.U) @ xp.abs(model.s)
-    terms = abs(model.c) + float(xp.sum(squares)) + float(xp.sum(xp.abs(model.w)))
-    return state.units.eps * terms > LOST
 
 
 def _fit_in_units(

@@ -29,7 +29,6 @@ a population. With Huber's loss, ω are the weights of its reweighted least squa
 curved only inside the bend, so the rows outside are subtracted from A.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf, nan, sqrt
 
@@ -39,9 +38,9 @@ from scipy.special import stdtr, stdtrit
 from quadlin.core.arrays import Array, namespace, symmetric, unflagged
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import folded
+from quadlin.core.engine import Additive, folded
 from quadlin.core.messages import warn
-from quadlin.core.model import Model, Steps, changes, predict
+from quadlin.core.model import Model, Steps, changes, in_dtype, predict
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.core.sums import ELEMENTS, Sums, cut_rows
@@ -50,52 +49,13 @@ from quadlin.solve.fits.draws import drawn
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, Design
 from quadlin.solve.lowrank.gauss_newton import GaussNewton, smallest_loss
 from quadlin.solve.lowrank.levels import Fields, settled_steps
-from quadlin.solve.lowrank.linear_model import Gram, Products
+from quadlin.solve.lowrank.linear_model import Gram
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Whitener
 
 NORMAL = 1e12  # degrees of freedom with which Student's law is the normal one
 DRAWS = 64  # a standard error from m draws is itself uncertain by 1/√(2m), here 9%
 INSIDE = 0.05  # of the curvature along a direction: the least that remains with Huber's loss
-
-
-class ErrorSteps(Steps):
-    """Steps tᵢ with Σ tᵢtᵢᵀ the covariance of (c, w, M): a functional L has variance Σ L(tᵢ)²."""
-
-    @classmethod
-    def of(cls, steps: Steps) -> "ErrorSteps":
-        """Return steps as a covariance."""
-        return cls(steps.E, steps.H, steps.w, steps.c)
-
-    def of_predictions(self, block: Block, units: Units) -> Array:
-        """Return the variances of f(z), (n,)."""
-        xp, (_, m, k) = namespace(self.E), self.H.shape
-        size = max(1, ELEMENTS // max(1, block.n_rows * max(1, k)))
-        variance = xp.zeros(block.n_rows, dtype=self.E.dtype, device=self.E.device)
-        for start in range(0, m, size):
-            variance = variance + _squares(changes(block, self[start : start + size], units.free))
-        return variance
-
-    def of_coefficients(self, units: Units) -> tuple[Array, float]:
-        """Return the variances of D(w − 2Mν), (d,), and of the value at x = 0."""
-        xp = namespace(self.E)
-        given = (units.scale, units.mean, units.rest, units.free)
-        D, mean, rest, free = (xp.astype(a, xp.float64) for a in given)
-        t = Steps(*(xp.astype(a, xp.float64) for a in (self.E, self.H, self.w, self.c)))
-        nu = mean * D + rest
-        along = t.times(nu, free)
-        b = t.c - free @ t.diagonals() - nu @ t.w + nu @ along  # c − Σ_F m − νᵀw + νᵀMν
-        return _squares(D[:, None] * (t.w - 2 * along)), float(_squares(b))
-
-    def of_interaction(self, i: int, j: int, units: Units) -> float:
-        """Return the variance of the entry ij of M."""
-        del units  # these steps are measured from the means of groups
-        return float(_squares(self.H[j, :, :] @ self.E[i, :] + self.H[i, :, :] @ self.E[j, :]))
-
-
-def _squares(values: Array) -> Array:
-    """Return Σ Lᵢ² of functionals L of the steps, (…, m)."""
-    return namespace(values).sum(values * values, axis=-1)
 
 
 @dataclass(frozen=True)
@@ -112,7 +72,7 @@ class Uncertainty:
     """
 
     units: Units
-    spread: ErrorSteps
+    spread: Steps  # tᵢ, whose Σ tᵢtᵢᵀ is the covariance over the squared `error`
     noise: float  # σ, of an observation
     error: float  # σ of the parameters: the same, but for Huber's loss and for missing values
     dof: float  # the effective number of parameters
@@ -125,32 +85,42 @@ class Uncertainty:
 
         The spread is √(σ² + s²), where σ is the noise of an average row, also for robust s.
         """
-        variance = self.error**2 * self.spread.of_predictions(block, self.units)
-        if predictive:
-            variance = self.noise**2 + variance
-        return namespace(variance).sqrt(variance)
+        steps, xp = self.spread, namespace(self.spread.E)
+        _, m, k = steps.H.shape
+        size = max(1, ELEMENTS // max(1, block.n_rows * max(1, k)))
+        variance = xp.zeros(block.n_rows, dtype=steps.E.dtype, device=steps.E.device)
+        for start in range(0, m, size):
+            part = changes(block, steps[start : start + size], self.units.free)
+            variance = variance + xp.sum(part * part, axis=1)
+        return xp.sqrt(self.error**2 * variance + (self.noise**2 if predictive else 0.0))
 
     @unflagged
     def coef_std(self) -> tuple[Array, float]:
         """Return the standard errors of w_raw = D(w − 2Mν), (d,), and of b_raw."""
-        coef, intercept = self.spread.of_coefficients(self.units)
-        return self._size * namespace(coef).sqrt(coef), self._size * sqrt(intercept)
+        xp = namespace(self.spread.E)
+        t, units = in_dtype(self.spread, xp.float64), in_dtype(self.units, xp.float64)
+        nu, free = units.nu, units.free
+        along = t.times(nu, free)
+        b = t.c - free @ t.diagonals() - nu @ t.w + nu @ along  # c − Σ_F m − νᵀw + νᵀMν
+        coef, intercept = units.scale[:, None] * (t.w - 2 * along), float(xp.linalg.vector_norm(b))
+        return self._size * xp.linalg.vector_norm(coef, axis=1), self._size * intercept
 
     @unflagged
     def slope_std(self) -> Array:
         """Return the standard errors of Dw, the slopes at the means of the features, (d,)."""
-        none = namespace(self.units.mean).zeros_like(self.units.mean)
-        at_means = replace(self.units, mean=none, rest=none)
-        slopes, _ = self.spread.of_coefficients(at_means)
-        return self._size * namespace(slopes).sqrt(slopes)
+        xp = namespace(self.spread.E)
+        w, D = (xp.astype(a, xp.float64) for a in (self.spread.w, self.units.scale))
+        return self._size * D * xp.linalg.vector_norm(w, axis=1)
 
     @unflagged
     def interaction_std(self, i: int, j: int) -> float:
         """Return the standard error of the entry ij of M_raw = D M D; 0 if it is left out."""
+        (E, H), D = (self.spread.E, self.spread.H), self.units.scale
         if i == j and not float(self.units.free[i]):
             return 0.0
-        D, variance = self.units.scale, self.spread.of_interaction(i, j, self.units)
-        return self._size * float(D[i]) * float(D[j]) * sqrt(variance)
+        entry = H[j, :, :] @ E[i, :] + H[i, :, :] @ E[j, :]
+        size = self._size * float(D[i]) * float(D[j])
+        return size * float(namespace(E).linalg.vector_norm(entry))
 
     @property
     def _size(self) -> float:
@@ -212,14 +182,13 @@ def uncertainty_of(
         steps, dof = drawn(task, model, draws)
     sums = problem.sums(model, squares=False)
     noise, freedom = noise_of(sums, dof, problem, unit_noise)
-    if robust and freedom >= 1 and exact:
-        steps = sandwiched(rows, Laplace(model, units, steps, noise, bend))
-    elif robust and freedom >= 1:
+    if robust and freedom >= 1 and not exact:
         steps, _ = drawn(task, model, draws, noise)
         steps = steps.scaled(1.0 if unit_noise else sqrt(sums.weight / freedom))
     if options.levels_are_ambiguous:
         steps = settled_steps(steps, units, fields)
-    return Uncertainty(units, ErrorSteps.of(steps), noise, noise, dof, freedom, exact, robust)
+    law = Uncertainty(units, steps, noise, noise, dof, freedom, exact, robust)
+    return made_robust(law, rows, model, bend) if robust and exact else law
 
 
 def noise_of(sums: Sums, dof: float, problem: Problem, unit_noise: bool) -> tuple[float, float]:
@@ -233,11 +202,50 @@ def noise_of(sums: Sums, dof: float, problem: Problem, unit_noise: bool) -> tupl
 
 
 def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -> Uncertainty:
-    """Return a law with noise that may differ between rows, of another: one pass."""
+    """Return a law with noise that may differ between rows, of another: one pass, O(nm²)."""
     if not law.left >= 1:
         return replace(law, robust=True)
-    at = Laplace(model, law.units, law.spread, law.noise, bend)
-    return replace(law, spread=ErrorSteps.of(sandwiched(rows, at)), error=law.noise, robust=True)
+    steps, xp = law.spread, namespace(law.spread.E)
+    sums = rows.reduce(score_sums, law, model, bend)
+    S, outside = symmetric(sums.scores), symmetric(sums.outside)
+    identity = xp.eye(S.shape[0], dtype=S.dtype, device=S.device)
+    S = S + law.noise**2 * identity  # A = JᵀΩJ + R along these steps; the rows subtract JᵀΩJ
+    if bend < inf:
+        values, V = xp.linalg.eigh(identity - outside)
+        inverse = (V / xp.clip(values, min=INSIDE)) @ V.T
+        S = symmetric(inverse @ S @ inverse)
+    values, V = xp.linalg.eigh(S)
+    root = V * (xp.sqrt(xp.clip(values, min=0)) / law.noise)
+    spread = steps.combined(xp.astype(root, steps.E.dtype))
+    return replace(law, spread=spread, error=law.noise, robust=True)
+
+
+@dataclass(frozen=True)
+class ScoreSums(Additive):
+    """Sums over rows with q = J A^−½ and HC3 residuals e."""
+
+    scores: Array  # (m, m), Σ (ω²e² − σ²ω) qqᵀ
+    outside: Array  # (m, m), Σ ω qqᵀ of the rows outside the bend
+
+
+def score_sums(chunk: Chunk, law: Uncertainty, model: Model, bend: float) -> ScoreSums:
+    """Sum over one chunk, in pieces."""
+    _, m, k = law.spread.H.shape
+    pieces = cut_rows(chunk, m * max(1, k)) or [chunk]
+    return folded(_score_sums, pieces, (law, model, bend))[0]  # type: ignore[return-value]
+
+
+def _score_sums(chunk: Chunk, law: Uncertainty, model: Model, bend: float) -> ScoreSums:
+    block, units, xp = Block(chunk.X, law.units), law.units, namespace(law.spread.E)
+    q = xp.astype(changes(block, law.spread, units.free), xp.float64)
+    r = xp.astype(predict(model, block) - units.standardised_target(chunk.y), xp.float64)
+    omega = xp.ones_like(r) if chunk.weight is None else xp.astype(chunk.weight, xp.float64)
+    leverage, most = omega * xp.sum(q * q, axis=1), 1 - sqrt(units.eps)
+    e = r / (1 - xp.clip(leverage, max=most))
+    # The residual of a row that alone determines a parameter is rounding.
+    score = xp.where(leverage < most, (omega * e) ** 2 - law.noise**2 * omega, 0 * omega)
+    outside = xp.where(xp.abs(r) > bend, omega, 0 * omega)
+    return ScoreSums(q.T @ (score[:, None] * q), q.T @ (outside[:, None] * q))
 
 
 def warn_if_unknown(law: Uncertainty, tally: Tally) -> None:
@@ -269,68 +277,3 @@ def standard_errors_of(level: float, left: float) -> float:
 def two_sided(t: float, left: float) -> float:
     """Return the probability of a statistic at least as far from zero as t."""
     return 2 * float(stdtr(left, -abs(t)))
-
-
-@dataclass(frozen=True)
-class Laplace:
-    """A model and the steps of its A⁻¹, which are to be corrected."""
-
-    model: Model
-    units: Units
-    steps: Steps
-    noise: float  # σ
-    bend: float = inf  # of Huber's loss, in units of the residuals
-
-
-def sandwiched(rows: Rows, at: Laplace) -> Steps:
-    """Return steps whose squares sum to the covariance over σ²: a pass, two with a bend; O(nm²)."""
-    steps, xp = at.steps, namespace(at.steps.E)
-    S = symmetric(rows.reduce(score_products, at).gram)
-    identity = xp.eye(S.shape[0], dtype=S.dtype, device=S.device)
-    S = S + at.noise**2 * identity  # A = JᵀΩJ + R along these steps; the rows subtract JᵀΩJ
-    if at.bend < inf:
-        outside = rows.reduce(outside_products, at)
-        values, V = xp.linalg.eigh(identity - symmetric(outside.gram))
-        inverse = (V / xp.clip(values, min=INSIDE)) @ V.T
-        S = symmetric(inverse @ S @ inverse)
-    values, V = xp.linalg.eigh(S)
-    root = V * (xp.sqrt(xp.clip(values, min=0)) / at.noise)
-    return steps.combined(xp.astype(root, steps.E.dtype))
-
-
-def score_products(chunk: Chunk, at: Laplace) -> Products:
-    """Sum (ω²e² − σ²ω) qqᵀ, with q = J A^−½."""
-    return _in_pieces(chunk, at, _scores)
-
-
-def outside_products(chunk: Chunk, at: Laplace) -> Products:
-    """Sum ω qqᵀ over the rows outside the bend."""
-    return _in_pieces(chunk, at, _outside)
-
-
-def _outside(_: Array, r: Array, weight: Array, at: Laplace) -> Array:
-    xp = namespace(r)
-    return xp.where(xp.abs(r) > at.bend, weight, 0 * weight)
-
-
-def _scores(q: Array, r: Array, weight: Array, at: Laplace) -> Array:
-    xp = namespace(q)
-    leverage, most = weight * xp.sum(q * q, axis=1), 1 - sqrt(at.units.eps)
-    e = r / (1 - xp.clip(leverage, max=most))
-    # The residual of a row that alone determines a parameter is rounding.
-    return xp.where(leverage < most, (weight * e) ** 2 - at.noise**2 * weight, 0 * weight)
-
-
-def _in_pieces(chunk: Chunk, at: Laplace, weigh: Callable[..., Array]) -> Products:
-    """Sum ν qqᵀ, where `weigh` computes ν from q = J A^−½, the residuals and the weights."""
-
-    def of(part: Chunk) -> Products:
-        block, xp = Block(part.X, at.units), namespace(at.steps.E)
-        q = xp.astype(changes(block, at.steps, at.units.free), xp.float64)
-        r = xp.astype(predict(at.model, block) - at.units.standardised_target(part.y), xp.float64)
-        omega = xp.ones_like(r) if part.weight is None else xp.astype(part.weight, xp.float64)
-        return Products(q.T @ (weigh(q, r, omega, at)[:, None] * q))
-
-    _, m, k = at.steps.H.shape
-    pieces = cut_rows(chunk, m * max(1, k)) or [chunk]
-    return folded(of, pieces, ())[0]  # type: ignore[return-value]
