@@ -142,7 +142,7 @@ def open_rows_for(
             missing=missing,
             encoder=encoder,
             columns=inputs.names if named and encoder is None else None,
-            fill=model.fitted_.fill if missing == "mean" else None,
+            fill=model.fitted_.parts[0].fill if missing == "mean" else None,
             keep=keep,
         )
         if encoder is None and source.encoder is not None:

@@ -433,7 +433,7 @@ class SecondOrderModel(BaseEstimator):
         [False, True]
         """
         check_is_fitted(self)
-        fitted, caller = self.fitted_, f"{type(self).__name__}.extrapolates"
+        fitted, caller = self.fitted_.parts[0], f"{type(self).__name__}.extrapolates"
         marks = [
             fitted.reach.outside(fitted.in_model_dtype(chunk.X, caller))
             for chunk in chunks_to_predict(self, X, fitted.columns)
@@ -498,7 +498,7 @@ class SecondOrderModel(BaseEstimator):
 
         This is the one place where `extrapolation` acts.
         """
-        return self.fitted_.reach.clipped(X) if self.extrapolation == "clip" else (X, 0)
+        return self.fitted_.parts[0].reach.clipped(X) if self.extrapolation == "clip" else (X, 0)
 
     def _chunks(self, X: Any, method: str) -> Iterator[tuple[Chunk, Array]]:
         """Yield rows chunk by chunk: the chunk, and its rows as they are predicted.
@@ -506,7 +506,7 @@ class SecondOrderModel(BaseEstimator):
         `method` is named in errors. At the end there is a warning of rows far outside.
         """
         check_is_fitted(self)
-        fitted, outside = self.fitted_, 0
+        fitted, outside = self.fitted_.parts[0], 0
         for chunk in chunks_to_predict(self, X, fitted.columns):
             rows = fitted.in_model_dtype(chunk.X, f"{type(self).__name__}.{method}")
             inside, changed = self._within_reach(rows)

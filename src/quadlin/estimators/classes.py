@@ -1,11 +1,12 @@
 """Class labels as numbers: which classes there are, and what rows of each weigh."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.utils import column_or_1d
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from quadlin.core.arrays import is_numpy, to_numpy
@@ -90,16 +91,7 @@ def class_weights(class_weight: Any, classes: np.ndarray, totals: np.ndarray) ->
         return None
     if isinstance(class_weight, str) and class_weight == "balanced":
         return np.where(totals > 0, totals.sum() / (len(classes) * np.maximum(totals, 1e-300)), 1.0)
-    if not isinstance(class_weight, Mapping):
-        raise ValueError(
-            f'class_weight={class_weight!r} must be None, "balanced" or a dict of a weight for '
-            "each class."
-        )
-    labels = classes.tolist()
-    strange = [label for label in class_weight if label not in labels]
-    if strange:
-        raise ValueError(f"class_weight names {strange[0]!r}, which is not a class in y.")
-    factors = np.asarray([float(class_weight.get(label, 1.0)) for label in labels])
+    factors: np.ndarray = compute_class_weight(class_weight, classes=classes, y=classes)
     if not (np.isfinite(factors).all() and (factors >= 0).all()):
         raise ValueError("class_weight must hold numbers ≥ 0.")
     return factors

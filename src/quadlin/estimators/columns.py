@@ -1,6 +1,6 @@
 """The columns of a table as an estimator knows them, and rows checked against them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from numbers import Integral
@@ -154,7 +154,7 @@ def as_source(
         refuse_undeclared(estimator, X)
         return _with_ids(estimator, X, columns)
     if columns is not None:
-        fill = estimator.fitted_.fill if estimator.missing == "mean" else None
+        fill = estimator.fitted_.parts[0].fill if estimator.missing == "mean" else None
         return open_source(X, target=y, weight=weight, encoder=columns.encoder, fill=fill)
     source = open_source(
         X,
@@ -192,7 +192,7 @@ def checked(
     if weight is not None:
         weight = checked_weight(weight, y, some=least > 1)
         check_weights(Tally.of(Chunk(X, y, weight)), X.dtype)
-    fill = estimator.fitted_.fill if fills and columns is not None else {}
+    fill = estimator.fitted_.parts[0].fill if fills and columns is not None else {}
     if columns is None:
         names_in = getattr(draft, "feature_names_in_", None)
         columns = Columns(draft.n_features_in_, names_in, encoder)
@@ -255,7 +255,7 @@ def chunks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Chun
     _check_table(estimator, X, columns)
     X, absent = _numbers(estimator, X, encoder=columns.encoder, reset=False), None
     if estimator.missing == "mean":
-        X, absent = fill_missing(X, estimator.fitted_.fill, columns.names)
+        X, absent = fill_missing(X, estimator.fitted_.parts[0].fill, columns.names)
     yield from Rows.of(MemorySource(X, absent=absent)).walk()
 
 
@@ -362,23 +362,18 @@ def refuse_undeclared(estimator: Any, source: Source) -> None:
 
 def warn_unseen(unseen: Counts, learns: bool = False) -> None:
     """Warn of levels that the encoder does not know; if the model `learns`, say how it could."""
-    sentences = []
-    if unseen.missing:
-        counts = _counted(unseen.missing)
-        sentences.append(
-            f"Missing values of columns that had none in fit count as an average level; {counts}."
-        )
-    if len(unseen):
-        counts = _counted(unseen)
-        sentences.append(f"Levels that fit did not see are treated as an average level; {counts}.")
+    what = {
+        "Levels that fit did not see are treated": unseen,
+        "Missing values of columns that had none in fit count": unseen.missing,
+    }
+    text = " ".join(
+        f"{words} as an average level; rows: {', '.join(f'{n} in {c!r}' for c, n in rows.items())}."
+        for words, rows in what.items()
+        if rows
+    )
     advice = (
         " To learn them from a stream, name all levels when it begins: partial_fit("
         "open_source(frame, target=..., levels={column: [...]})), and open later rows with "
         "encoder=model.encoder_."
     )
-    text = " ".join(sentences) + (advice if learns and len(unseen) else "")
-    warn(text, UnseenLevelWarning)
-
-
-def _counted(rows: Mapping[str, int]) -> str:
-    return "rows: " + ", ".join(f"{count} in {name!r}" for name, count in rows.items())
+    warn(text + (advice if learns and len(unseen) else ""), UnseenLevelWarning)

@@ -380,25 +380,6 @@ class FittedClasses:
         """Return the part that took the most steps."""
         return max(self.parts, key=lambda part: part.state.history[-1].step)
 
-    @property
-    def reach(self) -> Reach:
-        """Return how far beyond the training rows features are followed."""
-        return self.parts[0].reach
-
-    @property
-    def state(self) -> FitState:
-        """Return the state of the part that took the most steps."""
-        return self.last.state
-
-    @property
-    def fill(self) -> dict[str, float]:
-        """Return what replaces missing numbers, by column, which all parts share."""
-        return self.parts[0].fill
-
-    def in_model_dtype(self, X: Array, caller: str) -> Array:
-        """Return rows in the dtype of the model, after a check of their namespace and device."""
-        return self.parts[0].in_model_dtype(X, caller)
-
     def log_odds(self, X: Array) -> Array:
         """Return the log-odds of rows as `in_model_dtype` returns them, (n,) or (n, K)."""
         f = [part.predict(X) for part in self.joint or self.parts]

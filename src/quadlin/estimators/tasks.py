@@ -22,6 +22,7 @@ from quadlin.data.fields import fields_of
 from quadlin.data.names import positions_of
 from quadlin.estimators.checks import alphas, is_auto
 from quadlin.estimators.columns import Columns
+from quadlin.explain.effects import MOST_COLUMNS
 from quadlin.solve.composite.composer import PairRequest
 from quadlin.solve.composite.fitting import TablePlan
 from quadlin.solve.fields.machine import Posterior
@@ -38,7 +39,6 @@ from quadlin.stream.memory import (
 )
 from quadlin.stream.stream import FIRST_ROWS, Stream
 
-AUTO_FEATURES = 1000  # up to which pairs are looked for by default
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
 PROVISIONAL_RANK = 5  # of the batches of a stream whose rank is yet to be chosen
@@ -133,7 +133,7 @@ def request_of(estimator: Any, columns: Columns, sparse: bool) -> PairRequest | 
         plain = estimator.fit_intercept and estimator.solver == "auto"
         plain = plain and LOSSES[estimator.loss].has_moments
         linear = estimator.rank == 0 and is_auto(estimator.alpha)
-        looks = (is_auto(estimator.rank) or linear) and plain and 2 <= d <= AUTO_FEATURES
+        looks = (is_auto(estimator.rank) or linear) and plain and 2 <= d <= MOST_COLUMNS
         return PairRequest(asked=False) if looks else None
     if isinstance(pairs, Integral):
         if d > MOST_FEATURES and not sparse:

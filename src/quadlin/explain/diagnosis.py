@@ -26,12 +26,11 @@ from quadlin.solve.lowrank.linear_model import Gram
 from quadlin.solve.lowrank.polish import leading_directions
 from quadlin.solve.lowrank.types import Problem
 from quadlin.solve.lowrank.whitening import Full
+from quadlin.solve.pairs.stepwise import COLLINEAR
 from quadlin.stream.strict import SIGNIFICANT
 
 LEAST_PENALTY = 1e-9  # of the weight: dependent columns leave a matrix that has no inverse
 HANDFUL, MANY = 5, 100  # rows that dominate a sum, and of how many at least
-LEFT_OVER = 2.0  # times the noise level: a component of the residual that is worth a rank
-COLLINEAR = 1e-6  # an eigenvalue of the correlation matrix below this is a linear dependence
 
 
 @dataclass(frozen=True)
@@ -274,7 +273,7 @@ def _rank(model: Any, known: Rows | None, penalised: bool, seed: int) -> list[st
     exact = state.history[-1].loss <= ROUNDING * state.history[0].loss
     if known is not None and not exact and k < d:  # of full rank nothing is missing
         times = _times_noise(fitted, known, seed)
-        if times > LEFT_OVER:
+        if times > SIGNIFICANT:
             lines.append(
                 f"rank: the residual still has a component of {times:.1f} times the noise "
                 "level; the rank may be too low (or some features have heavy tails). Try "

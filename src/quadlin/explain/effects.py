@@ -19,7 +19,7 @@ from quadlin.explain.tables import (
 )
 from quadlin.solve.fits.fit_state import FitState
 
-MOST_COLUMNS = 1000  # which have half a million pairs
+MOST_COLUMNS = 1000  # whose pairs are all looked at: half a million
 INDEPENDENT = "rows like those fitted, if the columns were independent"
 OTHER_PAIRS = "other pairs"
 
@@ -277,44 +277,30 @@ def contributions_of(
     """Take blocks of rows apart; see `SecondOrderRegressor.contributions`."""
     chosen = _chosen(model, state, pairs)
     names = [column.name for column in model.columns]
-    every = pairs is True or len(chosen) == len(names) * (len(names) - 1) // 2
     pair_names = [product_name(names[i], names[j]) for i, j in chosen]
-    if pairs is not False and not every:
+    if pairs is not False and len(chosen) < len(names) * (len(names) - 1) // 2:
         pair_names.append(OTHER_PAIRS)
-    columns, products = [], []
+    columns, products = [np.empty((0, len(names)))], [np.empty((0, len(pair_names)))]
     for X in blocks:
         for parts in model.blocks(X):
-            if pairs is False:
-                columns.append(parts.alone + parts.halves)
-                products.append(np.empty((len(parts.alone), 0)))
-                continue
-            columns.append(parts.alone)
             together = [parts.pair(i, j) for i, j in chosen]
-            if not every:
+            if OTHER_PAIRS in pair_names:
                 together.append(parts.halves.sum(axis=1) - sum(together))
-            products.append(np.array(together).reshape(len(pair_names), -1).T)
-    return Contributions(
-        model.baseline,
-        np.concatenate(columns or [np.empty((0, len(names)))]),
-        np.concatenate(products or [np.empty((0, len(pair_names)))]),
-        names,
-        pair_names,
-        model.reference,
-        index,
-    )
+            columns.append(parts.alone + parts.halves if pairs is False else parts.alone)
+            products.append(np.reshape(together, (len(pair_names), len(parts.alone))).T)
+    both = np.concatenate(columns), np.concatenate(products)
+    return Contributions(model.baseline, *both, names, pair_names, model.reference, index)
 
 
 def _chosen(model: Decomposition, state: FitState, pairs: bool | int) -> list[tuple[int, int]]:
     """Return the pairs that are told apart, in order of columns or strongest first."""
     if pairs is False:
         return []
-    G = len(model.columns)
     _refuse_many(model, "Use pairs=False for columns only.")
-    i, j = np.triu_indices(G, 1)
-    if pairs is True:
-        return list(zip(i.tolist(), j.tolist(), strict=True))
-    strength = independent_strengths(model, state)[i, j]
-    order = np.argsort(-strength, kind="stable")[:pairs]
+    i, j = np.triu_indices(len(model.columns), 1)
+    order = np.arange(len(i))
+    if pairs is not True:
+        order = np.argsort(-independent_strengths(model, state)[i, j], kind="stable")[:pairs]
     return list(zip(i[order].tolist(), j[order].tolist(), strict=True))
 
 

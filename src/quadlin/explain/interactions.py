@@ -14,7 +14,6 @@ from quadlin.core.messages import printable
 from quadlin.core.units import Units
 from quadlin.data.names import Name, position_of
 from quadlin.explain.tables import (
-    ROUNDING,
     SHOWN,
     Records,
     columns_of,
@@ -32,8 +31,7 @@ from quadlin.solve.pairs.regression import LEAST_FREEDOM, Errors, Regression
 from quadlin.solve.pairs.search import PairFit
 
 VARIANCE, DEVIANCE = "R²", "D²"
-NOTHING = 1e-200  # variance of a coefficient that the rows do not determine
-CANCELLED = 1e-6  # of the terms that add up to an entry of M: smaller entries count as zero
+CANCELLED = 1e-6  # of the largest terms that add up to an entry of M: less counts as zero
 
 
 class Interaction(NamedTuple):
@@ -92,14 +90,14 @@ class Interactions:
         i, j = self.positions(*pair)
         if self.vanishes(i, j):
             return 0.0
-        return _times(i, j) * float(self.factor[i] * self.signs @ self.factor[j])
+        return (1 + (i != j)) * float(self.factor[i] * self.signs @ self.factor[j])
 
     def std_error(self, first: Name, second: Name) -> float | None:
         """Return the standard error of the coefficient of x_i·x_j; None where it is not known."""
         i, j = self.positions(first, second)
         if self.entry_std is None:
             return (self.errors or {}).get(frozenset((i, j)))
-        return 0.0 if self.vanishes(i, j) else _times(i, j) * self.entry_std(i, j)
+        return 0.0 if self.vanishes(i, j) else (1 + (i != j)) * self.entry_std(i, j)
 
     def vanishes(self, i: int, j: int) -> bool:
         """Tell whether the model has no product of two features, by position."""
@@ -181,34 +179,29 @@ class Interactions:
             values = 2 * (A[p:stop] * signs) @ A[p]
             values[0] *= self.has_diagonal[order[p]] * squares / 2
             values[1:][self._together(order[p], order[p + 1 : stop])] = 0.0
-            least = np.maximum(CANCELLED * norms[p:stop], ROUNDING * norms[0]) * norms[p]
-            new = np.flatnonzero(np.abs(values) > np.maximum(least, bound))
+            new = np.flatnonzero(np.abs(values) > max(CANCELLED * norms[0] * norms[p], bound))
             ends = np.full(len(new), order[p]), order[p + new]
             pieces.append(np.stack([np.abs(values[new]), *ends], axis=1))
             if sum(map(len, pieces)) >= (2 if bound else 1) * count:
                 pieces = [_largest(pieces, count)]
                 bound = float(pieces[0][-1, 0])
         pairs = _largest(pieces, count)[:, 1:].astype(int).tolist()
-        return [self._interaction(*sorted(pair)) for pair in pairs]
+        return [self.interaction(*pair) for pair in pairs]
 
     def _together(self, i: int, others: Any) -> Any:
         """Tell which features belong to the field of feature i, so that their products are zero."""
         return (self.field[others] == self.field[i]) & (self.field[i] >= 0)
 
-    def _interaction(self, i: int, j: int) -> Interaction:
-        coefficient = self[i, j]
+    def interaction(self, first: Name, second: Name) -> Interaction:
+        """Return the interaction of two features, in their order."""
+        i, j = sorted(self.positions(first, second))
+        coefficient, error = self[i, j], self.std_error(i, j)
         strength = coefficient * float(self.sd[i] * self.sd[j])
-        error = self.std_error(i, j)
         return Interaction(self.names[i], self.names[j], coefficient, strength, error)
 
     def positions(self, first: Name, second: Name) -> tuple[int, int]:
         """Return the positions of two features."""
         return position_of(self.names, first), position_of(self.names, second)
-
-
-def _times(i: int, j: int) -> int:
-    """Return how often the entry of a pair is in xᵀMx."""
-    return 1 if i == j else 2
 
 
 def _largest(pieces: Sequence[np.ndarray], count: int) -> np.ndarray:
@@ -398,7 +391,7 @@ def pairs_of(
     assert design is not None
     (i, j), scale = (design.i, design.j), to_numpy(units.scale).astype(float)
     factor, variance = units.target.scale * scale[i] * scale[j], regression.variance
-    determined = np.where((factor > 0) & (variance > NOTHING), 1.0, np.nan)
+    determined = np.where((factor > 0) & (variance > 0), 1.0, np.nan)
     coefficient, std = determined * factor * coef, determined * factor * errors.std
     p = determined * 2 * np.exp(errors.log_tail(coef))
     share = regression.coef**2 / (determined * variance) / power

@@ -223,14 +223,11 @@ def summary_of(
         linear = term("linear", (names[j], ""), coef[j], w_std[j], float(strength[j]))
         terms.append(linear._replace(slope=slopes[j][0], slope_std=slopes[j][1]))
     found = found_pairs(model)
-    errors = {(p.first, p.second): p.std_error for p in found}
-    beside = "named pair" if pairs_are_named(model) else "found pair"
-    strongest = [(p.first, p.second) for p in view.top(top, squares=True)]
-    sd_of = dict(zip(names, sd.tolist(), strict=True))
-    for pair in dict.fromkeys([*strongest, *errors]):
-        error = errors[pair] if pair in errors else view.std_error(*pair)
-        moved = view[pair] * sd_of[pair[0]] * sd_of[pair[1]]
-        terms.append(term(beside if pair in errors else "pair", pair, view[pair], error, moved))
+    beside = {e[:2]: e for e in (view.interaction(p.first, p.second) for p in found)}
+    words = "named pair" if pairs_are_named(model) else "found pair"
+    for pair, each in ({p[:2]: p for p in view.top(top, squares=True)} | beside).items():
+        kind = words if pair in beside else "pair"
+        terms.append(term(kind, pair, each.coefficient, each.std_error, each.strength))
     quality = quality_of(model, *rows)
     facts, notes = _facts(model, quality), _notes(model, terms)
     statistic = "z" if law is not None and law.left >= NORMAL else "t"
@@ -305,8 +302,4 @@ def _how_to_have_errors(model: Any, terms: list[Term]) -> str:
         advice = "this estimator does not compute them."
     if not any(term.std_error > 0 for term in terms):
         return f"Standard errors, t, p and intervals: {advice}"
-    which = "named" if pairs_are_named(model) else "found"
-    return (
-        f"Standard errors of {which} pairs are robust ones (HC3), see pairs_; for those of all "
-        f"other terms: {advice}"
-    )
+    return f"Standard errors of pairs are those of pairs_, robust (HC3). All others: {advice}"
