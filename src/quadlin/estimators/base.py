@@ -20,8 +20,7 @@ from quadlin.data.encoder import TableEncoder
 from quadlin.data.names import Name
 from quadlin.estimators.checks import is_auto
 from quadlin.estimators.columns import chunks_to_predict, opened
-from quadlin.estimators.fitted import Fitted, require_law
-from quadlin.estimators.tasks import seed_of
+from quadlin.estimators.fitted import Fitted, require_law, seed_of
 from quadlin.exceptions import ExtrapolationWarning
 from quadlin.explain.decomposition import Decomposition, whole_columns
 from quadlin.explain.diagnosis import diagnose

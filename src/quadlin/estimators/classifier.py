@@ -34,9 +34,15 @@ from quadlin.estimators.columns import (
     Vector,
     source_to_score,
 )
-from quadlin.estimators.fitted import Fitted, FittedClasses, Job, in_model_dtype, require_law
+from quadlin.estimators.fitted import (
+    FitResult,
+    Fitted,
+    FittedClasses,
+    Job,
+    in_model_dtype,
+    require_law,
+)
 from quadlin.estimators.learning import Learning
-from quadlin.estimators.tasks import FitResult
 from quadlin.solve.composite.joint_classes import ClassRows, fit_jointly
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.class_probabilities import log_probabilities, probabilities

@@ -19,10 +19,9 @@ from quadlin.estimators.checks import (
     is_whole,
 )
 from quadlin.estimators.classifier import SecondOrderClassifier
-from quadlin.estimators.fitted import Fitted, FittedClasses, Job
+from quadlin.estimators.fitted import FitResult, Fitted, FittedClasses, Job, Task
 from quadlin.estimators.recommending import Recommending, RecommendingLabels
 from quadlin.estimators.regressor import SecondOrderRegressor
-from quadlin.estimators.tasks import FitResult, Task
 from quadlin.exceptions import OptionWarning
 from quadlin.solve.composite.fitting import law_of
 from quadlin.solve.fields.draws import LAW_DRAWS, draws_of, law_of_draws

@@ -28,9 +28,13 @@ from quadlin.estimators.checks import (
     is_auto,
 )
 from quadlin.estimators.columns import Columns, RowsLike, Vector, opened, warn_unseen
-from quadlin.estimators.fitted import Attributes, Fitted, Job, OnStep, in_model_dtype
-from quadlin.estimators.tasks import (
+from quadlin.estimators.fitted import (
+    Attributes,
+    Fitted,
+    Job,
+    OnStep,
     Task,
+    in_model_dtype,
     options_of,
     request_of,
     seed_of,

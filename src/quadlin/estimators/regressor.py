@@ -23,9 +23,8 @@ from quadlin.estimators.base import SecondOrderModel
 from quadlin.estimators.checks import alphas as penalties
 from quadlin.estimators.checks import check_options, is_auto, is_whole
 from quadlin.estimators.columns import NO_WEIGHT, RowsLike, Vector, checked, source_to_score
-from quadlin.estimators.fitted import Fitted, require_law
+from quadlin.estimators.fitted import Fitted, require_law, seed_of
 from quadlin.estimators.learning import Learning, as_array
-from quadlin.estimators.tasks import seed_of
 from quadlin.explain.tables import ROUNDING
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha
 

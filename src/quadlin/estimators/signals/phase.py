@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from quadlin.core.arrays import unflagged
 from quadlin.core.messages import warn
 from quadlin.estimators.checks import validated
+from quadlin.estimators.fitted import seed_of
 from quadlin.estimators.learning import no_model_yet, raise_or_warn
 from quadlin.estimators.signals.vectors import (
     MeasurementEstimator,
@@ -26,7 +27,6 @@ from quadlin.estimators.signals.vectors import (
     warn_of_rest,
     weights_of,
 )
-from quadlin.estimators.tasks import seed_of
 from quadlin.solve.lowrank.types import Status
 from quadlin.solve.signals.phase import Retrieval, retrieve, squared
 from quadlin.solve.signals.results import Rest
