@@ -40,13 +40,13 @@ from quadlin.solve.composite.fitting import TablePlan, fit, interrupted, with_pa
 from quadlin.solve.fields.draws import Draws
 from quadlin.solve.fields.machine import Posterior
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.fits.missing_values import missing_variance
-from quadlin.solve.fits.uncertainty import NORMAL, Uncertainty, standard_errors_of
+from quadlin.solve.fits.uncertainty import NORMAL, Uncertainty, missing_variance, standard_errors_of
 from quadlin.solve.labels.class_probabilities import log_odds_of
 from quadlin.solve.lowrank.design import EXACT_COLUMNS
 from quadlin.solve.lowrank.levels import whole
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Status
-from quadlin.solve.pairs.search import MOST_FEATURES, MOST_PAIRS
+from quadlin.solve.pairs.products import MOST_FEATURES
+from quadlin.solve.pairs.search import MOST_PAIRS
 from quadlin.stream.field_stream import FieldStream
 from quadlin.stream.memory import (
     pair_numbers,

@@ -26,7 +26,7 @@ from quadlin.solve.lowrank.linear_model import Gram
 from quadlin.solve.lowrank.polish import leading_directions
 from quadlin.solve.lowrank.types import Problem
 from quadlin.solve.lowrank.whitening import Full
-from quadlin.solve.pairs.stepwise import COLLINEAR
+from quadlin.solve.pairs.regression import COLLINEAR
 from quadlin.stream.strict import SIGNIFICANT
 
 LEAST_PENALTY = 1e-9  # of the weight: dependent columns leave a matrix that has no inverse

@@ -27,7 +27,8 @@ from quadlin.solve.composite.composer import PairOutcome
 from quadlin.solve.composite.fitting import TableFit
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import two_sided
-from quadlin.solve.pairs.regression import LEAST_FREEDOM, Errors, Regression
+from quadlin.solve.lowrank.observations import LEAST_FREEDOM
+from quadlin.solve.pairs.regression import Errors, Regression
 from quadlin.solve.pairs.search import PairFit
 
 VARIANCE, DEVIANCE = "R²", "D²"

@@ -23,8 +23,8 @@ from quadlin.solve.fits.grid import squared_errors
 from quadlin.solve.lowrank.observations import row_hash
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.types import Options, finished
-from quadlin.solve.pairs.products import whole
-from quadlin.solve.pairs.search import MOST_FEATURES, PairFit, PairSearch, sparse_search
+from quadlin.solve.pairs.products import MOST_FEATURES, whole
+from quadlin.solve.pairs.search import PairFit, PairSearch, sparse_search
 
 CACHE = 2e9  # bytes of encoded rows that are kept in memory
 

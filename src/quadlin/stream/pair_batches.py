@@ -24,7 +24,7 @@ from quadlin.solve.composite.label_pairs import LabelPairs
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.types import Options, Plan, Record
-from quadlin.solve.pairs.running import RunningPairs
+from quadlin.solve.pairs.regression import RunningPairs
 from quadlin.stream.batch import lengthened
 
 

@@ -17,9 +17,8 @@ from quadlin.solve.lowrank.design import Design
 from quadlin.solve.lowrank.linear_model import column_products
 from quadlin.solve.lowrank.types import Options
 from quadlin.solve.pairs.products import product_moments, residual_moments
-from quadlin.solve.pairs.regression import Regression, error_sums
+from quadlin.solve.pairs.regression import Criterion, Regression, Stepwise, error_sums
 from quadlin.solve.pairs.search import PairSearch
-from quadlin.solve.pairs.stepwise import Criterion, Stepwise
 
 
 def in_memory(X, y, weight=None, fields=()):
@@ -62,7 +61,9 @@ def all_sums(chunk, units, rank=0):
 
 
 def numbers(sums):
-    return np.concatenate([np.ravel(v) for part in sums for v in vars(part).values()])
+    *named, errors = sums
+    values = [v for part in named for v in vars(part).values()]
+    return np.concatenate([np.ravel(v) for v in (*values, errors)])
 
 
 @pytest.mark.parametrize("rank", [0, 2])
@@ -86,7 +87,7 @@ def test_sums_over_products_equal_those_of_dense_columns(rank):
     leverage = np.sum((F @ root) ** 2, axis=1) + share
     influence = F @ root @ ends
     spread = (weight * (left / (1 - np.clip(leverage, None, 1 - 1e-9))) ** 2) @ influence**2
-    np.testing.assert_allclose(errors.spread, spread)
+    np.testing.assert_allclose(errors[0], spread)
 
 
 @pytest.mark.parametrize("rank", [0, 2])

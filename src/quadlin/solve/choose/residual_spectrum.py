@@ -26,8 +26,8 @@ from quadlin.solve.fits.grid import squared_errors
 from quadlin.solve.lowrank.design import Alpha
 from quadlin.solve.lowrank.linear_model import Gram
 from quadlin.solve.pairs.products import Piece, residual_pieces
+from quadlin.solve.pairs.regression import COLLINEAR
 from quadlin.solve.pairs.search import PairFit
-from quadlin.solve.pairs.stepwise import COLLINEAR
 
 CLEAR, GAP = 1.2, 1.4  # times 2√q, and times the next one: the last eigenvalue of a component
 EDGE = 2.0  # · q^(-1/6) beyond 2√q: noise stays below in 99 of 100 draws (Tracy–Widom)

@@ -43,6 +43,7 @@ from quadlin.solve.lowrank.types import (
     finished,
 )
 from quadlin.solve.pairs.products import (
+    MOST_FEATURES,
     PairTerms,
     Parts,
     ProductMoments,
@@ -51,16 +52,14 @@ from quadlin.solve.pairs.products import (
     residual_moments,
     whole,
 )
-from quadlin.solve.pairs.running import PairNotes, RunningPairs
+from quadlin.solve.pairs.regression import Criterion, PairNotes, RunningPairs
 from quadlin.solve.pairs.search import (
-    MOST_FEATURES,
     WORTH_A_LOOK,
     PairFit,
     PairSearch,
     Screen,
     sparse_search,
 )
-from quadlin.solve.pairs.stepwise import Criterion
 
 FEWEST_ROWS = 12  # for which a search makes sense
 FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below in 19 of 20 cases

@@ -28,7 +28,6 @@ from quadlin.solve.composite.composer import (
 )
 from quadlin.solve.composite.label_pairs import LabelPairs
 from quadlin.solve.fits.fit_state import FitState, fit_table, with_row_count
-from quadlin.solve.fits.missing_values import with_noise_of_complete_rows
 from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.fits.uncertainty import (
     NORMAL,
@@ -36,6 +35,7 @@ from quadlin.solve.fits.uncertainty import (
     made_robust,
     uncertainty_of,
     warn_if_unknown,
+    with_noise_of_complete_rows,
 )
 from quadlin.solve.labels.label_choice import fit_logistic
 from quadlin.solve.labels.logistic import Working

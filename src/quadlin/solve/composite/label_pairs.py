@@ -35,9 +35,8 @@ from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Problem, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
-from quadlin.solve.pairs.products import PairTerms, Parts, whole, with_arrays
-from quadlin.solve.pairs.running import PairNotes, RunningPairs
-from quadlin.solve.pairs.search import MOST_FEATURES
+from quadlin.solve.pairs.products import MOST_FEATURES, PairTerms, Parts, whole, with_arrays
+from quadlin.solve.pairs.regression import PairNotes, RunningPairs
 
 SHORTEST = 1 / 4096  # of a Newton step: log-odds of extreme rows overshoot by as much
 PRIOR = 1 / (WIDEST * WIDEST)  # penalty of a product: a standard deviation of 10 in log-odds

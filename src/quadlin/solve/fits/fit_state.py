@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from quadlin.core.arrays import Array, diagonal, mapped, moved_to, namespace, to_host, to_numpy
+from quadlin.core.arrays import mapped, moved_to, namespace, to_host, to_numpy
 from quadlin.core.model import (
     Model,
     RawModel,
@@ -24,9 +24,9 @@ from quadlin.solve.lowrank.linear_model import unrestricted_optimum
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.product_gram import products_pay
 from quadlin.solve.lowrank.types import Options, Plan, Record, Solution, Status
-from quadlin.solve.lowrank.whitening import Full, Identity, LowRank, Whitener
+from quadlin.solve.lowrank.whitening import Identity, Whitener
 from quadlin.solve.pairs.products import Parts
-from quadlin.solve.pairs.running import PairNotes, RunningPairs
+from quadlin.solve.pairs.regression import PairNotes, RunningPairs
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,6 @@ def fit_state(
     units, model = solution.units, solution.model
     if len(make_units.fields) and options.levels_are_ambiguous:
         model = settled(model, units, make_units.fields)
-    white = open_to(units.scale == 0, white)
     moments = (surveyed.features, surveyed.target)
     return FitState(model, units, *moments, solution.history, solution.status, white)
 
@@ -174,21 +173,3 @@ def with_row_count(state: FitState, tally: Tally, options: Options) -> FitState:
     if few and state.status in unfinished:
         return replace(state, status=Status.too_few_rows)
     return state
-
-
-def open_to(constant: Array, white: Whitener) -> Whitener:
-    """Return the whitener with B = I for features that were constant, in case they begin to vary.
-
-    They have no correlation with others, so nothing else changes.
-    """
-    xp = namespace(constant)
-    if isinstance(white, Identity) or not bool(xp.any(constant)):
-        return white
-    if isinstance(white, LowRank):
-        return replace(white, h=xp.where(constant, 1.0, white.h))
-    varies = xp.astype(~constant, white.V.dtype)
-    V = varies[:, None] * white.V
-    identity = diagonal(1 - varies)
-    size, vectors = xp.linalg.eigh((V * white.size) @ V.T + identity)
-    values = xp.sum(vectors * (((V * white.values) @ V.T + identity) @ vectors), axis=0)
-    return Full(vectors, values, size)

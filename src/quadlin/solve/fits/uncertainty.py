@@ -14,7 +14,7 @@ are also too short for a component that fits noise: the curvature of the rank-k 
 out, which is negligible if M stands out from the noise.
 
 A⁻¹ is kept as m tangent steps with Σ tᵢtᵢᵀ = A⁻¹, so the variance of a linear functional L is
-σ² Σ L(tᵢ)². They are an exact root if A is small enough to be formed, otherwise `draws`.
+σ² Σ L(tᵢ)². They are an exact root if A is small enough to be formed, otherwise draws.
 
 All this assumes equal noise in all rows. Robust errors do not: the residuals give the noise of each
 direction (White, 1980; MacKinnon and White's HC3, 1985),
@@ -27,33 +27,52 @@ with φ the rows of J. With the same noise in every row it is again σ²A⁻¹. 
 observation, independent of the others, whatever its weight: weights may be precisions or shares of
 a population. With Huber's loss, ω are the weights of its reweighted least squares. The loss is
 curved only inside the bend, so the rows outside are subtracted from A.
+
+If A is too large to be formed, a draw solves A t = JᵀΩ^½ε + R^½η by conjugate gradients, with ε and
+η normal, so its covariance is A⁻¹.
+
+A missing number is replaced by its mean. If it is δ standard deviations from there, the prediction
+changes by gδ + mδ², where g is the slope and m the coefficient of the square, so that
+
+.. math:: E (g \delta + m \delta^2)^2 = g^2 + 2 g m \kappa + m^2 \varphi
+
+with the third and fourth moments of the column. A row without a level of a field, since it is
+missing or new, is predicted as one with the average level. With level l the prediction would
+change by :math:`\Delta_l = a_l^\top h, h = (1, U^\top z)`, and its mean square over the levels of
+the fitted rows is :math:`h^\top E[a a^\top] h`. Columns count as independent. The residuals of
+rows with a gap contain that error, so the noise is estimated from complete rows, as long as they
+are more than the parameters.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf, nan, sqrt
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 from scipy.special import stdtr, stdtrit
 
-from quadlin.core.arrays import Array, namespace, symmetric, unflagged
+from quadlin.core.arrays import Array, namespace, symmetric, to_numpy, unflagged
 from quadlin.core.block import Block
 from quadlin.core.chunks import Chunk
-from quadlin.core.engine import Additive, folded
+from quadlin.core.engine import folded, height
 from quadlin.core.messages import warn
 from quadlin.core.model import Model, Steps, changes, in_dtype, predict
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
-from quadlin.core.sums import ELEMENTS, Sums, cut_rows
+from quadlin.core.sums import ELEMENTS, Sums, batch_sums, cut_rows
 from quadlin.core.units import Units
-from quadlin.solve.fits.draws import drawn
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, Design
 from quadlin.solve.lowrank.gauss_newton import GaussNewton, smallest_loss
 from quadlin.solve.lowrank.levels import Fields, settled_steps
 from quadlin.solve.lowrank.linear_model import Gram
+from quadlin.solve.lowrank.tangent import Ridge
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Whitener
 
 NORMAL = 1e12  # degrees of freedom with which Student's law is the normal one
+NOISE_ROWS = 256  # whose noise is drawn together
+TOL, PASSES = 1e-3, 100  # of a draw, far below the 9% error of 64 draws
 DRAWS = 64  # a standard error from m draws is itself uncertain by 1/√(2m), here 9%
 INSIDE = 0.05  # of the curvature along a direction: the least that remains with Huber's loss
 
@@ -207,7 +226,7 @@ def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -
         return replace(law, robust=True)
     steps, xp = law.spread, namespace(law.spread.E)
     sums = rows.reduce(score_sums, law, model, bend)
-    S, outside = symmetric(sums.scores), symmetric(sums.outside)
+    S, outside = symmetric(sums[0, :, :]), symmetric(sums[1, :, :])
     identity = xp.eye(S.shape[0], dtype=S.dtype, device=S.device)
     S = S + law.noise**2 * identity  # A = JᵀΩJ + R along these steps; the rows subtract JᵀΩJ
     if bend < inf:
@@ -220,22 +239,14 @@ def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -
     return replace(law, spread=spread, error=law.noise, robust=True)
 
 
-@dataclass(frozen=True)
-class ScoreSums(Additive):
-    """Sums over rows with q = J A^−½ and HC3 residuals e."""
-
-    scores: Array  # (m, m), Σ (ω²e² − σ²ω) qqᵀ
-    outside: Array  # (m, m), Σ ω qqᵀ of the rows outside the bend
-
-
-def score_sums(chunk: Chunk, law: Uncertainty, model: Model, bend: float) -> ScoreSums:
-    """Sum over one chunk, in pieces."""
+def score_sums(chunk: Chunk, law: Uncertainty, model: Model, bend: float) -> Array:
+    """Return Σ (ω²e² − σ²ω) qqᵀ, and Σ ω qqᵀ of rows outside the bend, (2, m, m); q = J A^−½."""
     _, m, k = law.spread.H.shape
     pieces = cut_rows(chunk, m * max(1, k)) or [chunk]
-    return folded(_score_sums, pieces, (law, model, bend))[0]  # type: ignore[return-value]
+    return folded(_score_sums, pieces, (law, model, bend))[0]
 
 
-def _score_sums(chunk: Chunk, law: Uncertainty, model: Model, bend: float) -> ScoreSums:
+def _score_sums(chunk: Chunk, law: Uncertainty, model: Model, bend: float) -> Array:
     block, units, xp = Block(chunk.X, law.units), law.units, namespace(law.spread.E)
     q = xp.astype(changes(block, law.spread, units.free), xp.float64)
     r = xp.astype(predict(model, block) - units.standardised_target(chunk.y), xp.float64)
@@ -245,7 +256,7 @@ def _score_sums(chunk: Chunk, law: Uncertainty, model: Model, bend: float) -> Sc
     # The residual of a row that alone determines a parameter is rounding.
     score = xp.where(leverage < most, (omega * e) ** 2 - law.noise**2 * omega, 0 * omega)
     outside = xp.where(xp.abs(r) > bend, omega, 0 * omega)
-    return ScoreSums(q.T @ (score[:, None] * q), q.T @ (outside[:, None] * q))
+    return xp.stack([q.T @ (part[:, None] * q) for part in (score, outside)])
 
 
 def warn_if_unknown(law: Uncertainty, tally: Tally) -> None:
@@ -277,3 +288,152 @@ def standard_errors_of(level: float, left: float) -> float:
 def two_sided(t: float, left: float) -> float:
     """Return the probability of a statistic at least as far from zero as t."""
     return 2 * float(stdtr(left, -abs(t)))
+
+
+def drawn(
+    task: GaussNewton, model: Model, draws: int, noise: float | None = None
+) -> tuple[Steps, float]:
+    """Return draws t and the effective number of parameters.
+
+    With `noise`, which is σ, errors are robust: A t = JᵀΩ(r∘ε) + σR^½η.
+    """
+    problem, p = task.problem, task.point_of(model)
+    E, n = p.model.U, p.sums.weight
+    seed = int(problem.rng.integers(2**62))
+    n_rows = sum(problem.rows.collect(height))
+    args = (E, task.units, seed, draws, task.squares, None if noise is None else p.model)
+    sums = problem.rows.reduce_beside(noise_sums, range(n_rows), *args)
+    ridge = ridge_noise(task, E, n, draws, 1.0 if noise is None else noise)
+    t, _ = task.direction(p, task.coordinates.gradient(sums, p.U, E, ridge), TOL, PASSES)
+    t = draws**-0.5 / (noise or 1.0) * t
+    steps = task.coordinates.steps(p.model, p.U, t)
+    penalty = steps.penalty(task.coordinates.penalties, task.units.penalty_scale)
+    return steps, n * t.dot(task.curvature(p, t)) - penalty
+
+
+def noise_sums(
+    numbered: tuple[Chunk, range],
+    E: Array,
+    units: Units,
+    seed: int,
+    draws: int,
+    squares: bool,
+    model: Model | None = None,
+) -> Sums:
+    """Return the sums of noise Ω^½ε, or with a model those of Ω(r∘ε), where r are its residuals."""
+    (chunk, places), xp = numbered, namespace(E)
+    pieces = cut_rows(chunk, draws * E.shape[1])
+    if len(pieces) > 1:
+        params = (E, units, seed, draws, squares, model)
+        return folded(noise_sums, pieces, params, places)[0]  # type: ignore[return-value]
+    r = xp.asarray(noise(places, seed, draws), dtype=E.dtype, device=E.device)
+    if chunk.weight is not None:
+        weight = xp.astype(chunk.weight, E.dtype)[:, None]
+        r = xp.sqrt(weight) * r if model is None else weight * r
+    if model is not None:
+        residual = predict(model, Block(chunk.X, units)) - units.standardised_target(chunk.y)
+        r = residual[:, None] * r
+
+    def drawn(ZE: Array, _: None, part: slice) -> tuple[Array, Array, Array]:
+        return r[part, :], r[part, :], ZE
+
+    return batch_sums(chunk, units, E, drawn, None, squares)
+
+
+def noise(places: range, seed: int, draws: int) -> np.ndarray:
+    """Draw the noise of some rows; it depends on their positions, not on how rows are cut."""
+    if not places:
+        return np.empty((0, draws))
+    first, last = places[0] // NOISE_ROWS, places[-1] // NOISE_ROWS
+    drawn = [
+        np.random.default_rng([seed, number]).standard_normal((NOISE_ROWS, draws))
+        for number in range(first, last + 1)
+    ]
+    start = places[0] - first * NOISE_ROWS
+    return np.concatenate(drawn)[start : start + len(places)]
+
+
+def ridge_noise(task: GaussNewton, E: Array, n: float, draws: int, size: float) -> Ridge:
+    """Draw size·R^½η/n as part of a gradient: √α₁ ρη, and √(α₂/2) ρ(Ξ + Ξᵀ)ρE, Ξ normal, d×d."""
+    xp, rng, rho = namespace(E), task.problem.rng, task.units.penalty_scale
+    (first, second), (d, k) = task.coordinates.penalties, E.shape
+    first, second = size**2 * first, size**2 * second
+    # ρE = QR, and (Ξ + Ξᵀ)Q is symmetric within the span of Q and free outside of it.
+    Q, R = xp.linalg.qr(rho[:, None] * E)
+
+    def normal(*shape: int) -> Array:
+        return xp.asarray(rng.standard_normal(shape), dtype=E.dtype, device=E.device)
+
+    def pull() -> Array:
+        inside, outside = normal(k, k), normal(d, k)
+        outside = sqrt(2) * (outside - Q @ (Q.T @ outside))
+        return (Q @ (inside + inside.T) + outside) @ R
+
+    w, ME = [], []
+    for _ in range(draws):
+        w.append(sqrt(first) / n * rho * normal(d) if first else rho)
+        ME.append(sqrt(second / 2) / n * rho[:, None] * pull() if second else E)
+    return Ridge(xp.stack(w, axis=1) if first else None, xp.stack(ME, axis=1) if second else None)
+
+
+def residual_sums(chunk: Chunk, model: Model, units: Units) -> np.ndarray:
+    """Return Σω and Σω r² (2, 2) of a chunk, of all rows and of complete ones."""
+    r = predict(model, Block(chunk.X, units)) - units.standardised_target(chunk.y)
+    has_gap = 0 if chunk.absent is None else np.diff(chunk.absent.indptr)
+    omega = np.stack([chunk.weights, chunk.weights * (has_gap == 0)])
+    return np.stack([omega.sum(axis=1), omega @ to_numpy(r).astype(np.float64) ** 2])
+
+
+def with_noise_of_complete_rows(law: Uncertainty, rows: Rows, model: Model) -> Uncertainty:
+    """Return the law with the noise of complete rows: one pass."""
+    weight, squares = rows.reduce(residual_sums, model, law.units)
+    if weight[1] <= law.dof or not law.left >= 1:
+        return law
+    every, complete = squares / weight
+    return replace(law, noise=law.noise * sqrt(complete / every) if every else law.noise)
+
+
+def missing_variance(
+    model: Model,
+    units: Units,
+    X: Array,
+    absent: csr_array | None,
+    fields: Sequence[np.ndarray],
+) -> np.ndarray | None:
+    """Return the mean square error (n,) that missing values add, in scale_y²; None for none.
+
+    `absent` (n, d) tells which values are missing, and `fields` are groups of one-hot columns.
+    """
+    n, d = X.shape
+    gaps = csr_array((n, d), dtype=bool) if absent is None else absent
+    number = np.repeat(np.arange(len(fields)), [len(field) for field in fields])
+    members = np.concatenate([np.empty(0, dtype=int), *fields])
+    member = csr_array((np.ones(len(members)), (members, number)), shape=(d, len(fields)))
+    has_level = (X if issparse(X) else to_numpy(X)) @ member
+    has_level = has_level.toarray() if issparse(has_level) else np.asarray(has_level)
+    rows = np.flatnonzero((np.diff(gaps.indptr) > 0) | (has_level == 0).any(axis=1))
+    if not len(rows):
+        return None
+    xp = namespace(X)
+    selected = X[rows] if issparse(X) else xp.take(X, xp.asarray(rows, device=X.device), axis=0)
+    parts = (model.U, model.s, model.w, model.free, Block(selected, units).matmul(model.U))
+    U, s, w, free, ZU = (to_numpy(a).astype(np.float64) for a in parts)
+    parts = (units.kappa, units.phi, units.mean, units.scale, units.nu)
+    kappa, phi, mean, scale, nu = (to_numpy(a).astype(np.float64) for a in parts)
+    diagonal = (U * U) @ s
+    row, j = gaps[rows].nonzero()
+    g, m = w[j] + 2 * np.sum((ZU * s)[row] * U[j], axis=1), (free * diagonal)[j]
+    squares = np.where(scale[j] > 0, g**2 + 2 * g * m * kappa[j] + m**2 * phi[j], 0.0)
+    total = np.bincount(row, squares, len(rows)).astype(np.float64)
+    # What a level adds to none of its field: products within a field are zero.
+    w = w + 2 * (1 - free) * diagonal * nu + free * diagonal * scale
+    for f, field in enumerate(fields):
+        at = np.flatnonzero(has_level[rows, f] == 0)
+        if len(at):
+            share = np.maximum(mean[field], 0.0) / max(mean[field].sum(), np.finfo(float).tiny)
+            a = scale[field, None] * np.column_stack([w[field], 2 * U[field] * s])
+            h = np.column_stack([np.ones(len(at)), ZU[at]])
+            total[at] += np.einsum("ra,ab,rb->r", h, (a * share[:, None]).T @ a, h)
+    variance = np.zeros(n)
+    variance[rows] = total
+    return variance

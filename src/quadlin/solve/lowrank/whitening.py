@@ -182,10 +182,14 @@ def off_diagonal_energy(total: Covariance, variances: Array, Q: Array) -> tuple[
 
 
 def full_whitener(units: Units, ridge: float, total: Covariance) -> Full:
-    """Return the whitener for all of Σ, a d×d matrix, shrunk."""
+    """Return the whitener for all of Σ, a d×d matrix, shrunk.
+
+    A feature that is constant so far counts as one of variance 1, in case it begins to vary.
+    """
     xp = namespace(units.scale)
-    heavier = diagonal(ridge * (units.penalty_scale**2 - 1))  # beyond the common ridge
-    values, V = xp.linalg.eigh(total.action / total.weight + heavier)
+    more = ridge * (units.penalty_scale**2 - 1)  # beyond the common ridge
+    more = more + xp.astype(units.scale == 0, more.dtype)
+    values, V = xp.linalg.eigh(total.action / total.weight + diagonal(more))
     values = xp.clip(values, min=0)
     mean = float(xp.mean(values))
     return Full(V, values, xp.sqrt(values + (SHRINKAGE * mean + ridge if mean > 0 else 1.0)))

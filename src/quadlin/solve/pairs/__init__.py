@@ -2,8 +2,7 @@
 
 Imports `lowrank`.
 Gives `fits` the products that belong to a model, `composite` and `quadlin.explain` the search.
-Begin with `search.py`: it screens products, chooses among them (`stepwise.py`) in a regression with
-all other parts (`regression.py`), leaves out those that rest on a few rows, and moves L together
-with the rest. `running.py` continues the regression with new rows. `products.py` has the products
-of a model, and sums over rows with all products.
+Begin with `search.py`: it screens products, chooses among them in a regression with all other parts
+(`regression.py`), leaves out those that rest on a few rows, and moves L together with the rest.
+`products.py` has the products of a model, and sums over rows with all products.
 """

@@ -17,6 +17,9 @@ from quadlin.solve.lowrank.design import dense, small_parts
 from quadlin.solve.lowrank.levels import Fields, measured_from_mean
 from quadlin.solve.lowrank.levels import whole as complete_fields
 
+MOST_FEATURES = 3000  # of a search: three d×d matrices are kept
+Pair = tuple[int, int]
+
 
 @dataclass(frozen=True)
 class PairTerms:

@@ -29,6 +29,8 @@ from quadlin.solve.lowrank.gauss_newton import BACKTRACKS
 from quadlin.solve.lowrank.linear_model import column_products
 from quadlin.solve.lowrank.types import NO_NOISE, Options
 from quadlin.solve.pairs.products import (
+    MOST_FEATURES,
+    Pair,
     PairTerms,
     ProductMoments,
     ResidualMoments,
@@ -39,14 +41,19 @@ from quadlin.solve.pairs.products import (
     residual_moments,
     whole,
 )
-from quadlin.solve.pairs.regression import Errors, Penalties, Regression
-from quadlin.solve.pairs.stepwise import COLLINEAR, Criterion, PairChoice, Stepwise
+from quadlin.solve.pairs.regression import (
+    COLLINEAR,
+    Criterion,
+    Errors,
+    PairChoice,
+    Penalties,
+    Regression,
+    Stepwise,
+)
 
-Pair = tuple[int, int]
 Group = tuple[int, ...]  # products that are chosen together: positions i·d + j, i ≤ j
 ROUNDS, MOST_PAIRS = 60, 32
 STEPS, TOL = 20, 1e-9  # of the joint fit; the relative change of the objective that ends it
-MOST_FEATURES = 3000  # three d×d matrices are kept
 FALSE_ALARMS = 0.05  # of a table without interactions: the level of tests that use few rows
 FEWEST, PER_PAIR = 2.0, 10.0  # rows beyond the parameters: for one pair, and for each further one
 EXCHANGEABLE = 6.0  # a difference of the criterion, 2·log(20), that is not strong evidence
