@@ -25,8 +25,8 @@ from quadlin.cli.rows import (
 )
 from quadlin.estimators.classifier import SecondOrderClassifier
 from quadlin.explain.diagnosis import listed
-from quadlin.explain.page import describe, model_page, pictures_of
 from quadlin.explain.pairs import find_pairs
+from quadlin.explain.summary import describe, model_page, pictures_of
 from quadlin.explain.tables import text_table
 from quadlin.files.atomic import atomic_write
 

@@ -22,12 +22,17 @@ from quadlin.estimators.checks import is_auto
 from quadlin.estimators.columns import chunks_to_predict, opened
 from quadlin.estimators.fitted import Fitted, require_law, seed_of
 from quadlin.exceptions import ExtrapolationWarning
-from quadlin.explain.decomposition import Decomposition, whole_columns
 from quadlin.explain.diagnosis import diagnose
-from quadlin.explain.effects import Contributions, Effects, contributions_of, effects_of
+from quadlin.explain.effects import (
+    Contributions,
+    Decomposition,
+    Effects,
+    contributions_of,
+    effects_of,
+    whole_columns,
+)
 from quadlin.explain.interactions import Interactions, PairReport
-from quadlin.explain.page import report_page
-from quadlin.explain.summary import ModelSummary, summary_of
+from quadlin.explain.summary import ModelSummary, report_page, summary_of
 from quadlin.files.atomic import atomic_write
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Record, Status

@@ -19,7 +19,7 @@ from quadlin.data.reader import fill_missing
 from quadlin.estimators.checks import clear_errors, is_whole
 from quadlin.estimators.columns import warn_unseen
 from quadlin.estimators.fitted import Fitted
-from quadlin.explain.decomposition import whole_columns
+from quadlin.explain.effects import whole_columns
 from quadlin.explain.tables import frame_of
 from quadlin.solve.fields.draws import Best, Half, as_draws
 

@@ -7,11 +7,10 @@ pages.
 """
 
 # From top to bottom:
-#   page                    the report of a model as data and as a page, with its pictures
-#   summary                 estimates with their tests, and how well the model fits
-#   diagnosis               what may be wrong: features, rows, rank
-#   displays                pictures: interactions, one pair, one prediction, the spectrum
-#   effects, decomposition  how much columns add to predictions, by parts of the model
-#   pairs                   find_pairs
-#   interactions            coefficients of products, and the report of a search for pairs
-#   tables                  words and tables that they share
+#   summary       estimates with their tests, how well the model fits, and the page with pictures
+#   displays      pictures: interactions, one pair, one prediction, the spectrum
+#   diagnosis     what may be wrong: features, rows, rank
+#   effects       how much columns add to predictions: the model taken apart
+#   pairs         find_pairs
+#   interactions  coefficients of products, and the report of a search for pairs
+#   tables        words and tables that they share

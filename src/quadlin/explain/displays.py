@@ -15,8 +15,7 @@ from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
 from quadlin.data.encoder import ABSENT
 from quadlin.data.names import position_of
-from quadlin.explain.decomposition import Decomposition, WholeColumn, column_values, value_pairs
-from quadlin.explain.effects import Effects
+from quadlin.explain.effects import Decomposition, Effects, WholeColumn, column_values, value_pairs
 from quadlin.explain.tables import ROUNDING, prediction_name
 from quadlin.stream.field_stream import FieldStream
 

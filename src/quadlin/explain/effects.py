@@ -1,13 +1,32 @@
-"""What columns and pairs of columns add to predictions: strengths, and the parts of each row."""
+r"""A model taken apart: a baseline, what each column adds alone, and what each pair adds.
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+With d = z − z₀ the distance of a row from the reference, and columns c, e with features of their
+own, the model is exactly
+
+.. math:: f(x) = f_0 + \sum_c a_c(x) + \sum_{c < e} 2\, d_c^\top M_{ce}\, d_e, \qquad
+          a_c(x) = g_c^\top d_c + d_c^\top M_{cc}\, d_c, \qquad g = w + 2 M z_0
+
+where the square of a column of numbers belongs to the column itself. Of a one-hot field one feature
+is 1 and the others are 0, so that :math:`M_{cc}` is part of w, and :math:`a_c` is linear, the
+effect of a level. With M = U diag(s) Uᵀ a pair is :math:`2 \langle P_c, P_e \rangle_s` with
+:math:`P_c = U_c^\top d_c`, so that a row costs O(kd) but for the pairs themselves.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import takewhile
 from typing import Any, NamedTuple
 
+import narwhals as nw
 import numpy as np
+from scipy.sparse import eye_array, issparse
 
 from quadlin.core.arrays import to_numpy
-from quadlin.explain.decomposition import Decomposition
+from quadlin.core.sums import ELEMENTS
+from quadlin.data.columns import values_of
+from quadlin.data.encoder import UNSEEN, TableEncoder, level_codes
+from quadlin.data.names import position_of, shortened
 from quadlin.explain.tables import (
     ROUNDING,
     SHOWN,
@@ -22,6 +41,328 @@ from quadlin.solve.fits.fit_state import FitState
 MOST_COLUMNS = 1000  # whose pairs are all looked at: half a million
 INDEPENDENT = "rows like those fitted, if the columns were independent"
 OTHER_PAIRS = "other pairs"
+ZERO = object()  # the value of a column whose features are all zero
+ENDS = "_=:.- /"  # what may stand between the name of a column and that of a level
+MEAN = "the mean of the fitted rows"
+
+
+class WholeColumn(NamedTuple):
+    """A column as it was given: one feature, or the levels of a text column or one-hot group."""
+
+    name: str
+    features: np.ndarray  # positions
+    levels: tuple[str, ...] | None  # None for a column of numbers
+
+    def values_of(self, value: Any) -> np.ndarray:
+        """Return the features of a value of the column: a number or a level."""
+        if value is ZERO:
+            return np.zeros(len(self.features))
+        if self.levels is not None:
+            if str(value) not in self.levels:
+                raise ValueError(
+                    f"{str(value)!r} is not a level of {self.name!r}. Its levels are "
+                    f"{shortened(self.levels)}."
+                )
+            return np.array([float(level == str(value)) for level in self.levels])
+        try:
+            return np.array([float(value)])
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{self.name!r} holds numbers, but its reference is {value!r}. Give a number."
+            ) from None
+
+
+def whole_columns(
+    names: Sequence[str], fields: Sequence[np.ndarray], encoder: TableEncoder | None
+) -> tuple[WholeColumn, ...]:
+    """Gather the features of each field.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the features.
+    fields : sequence of arrays
+        The positions of the features of each one-hot group.
+    encoder : TableEncoder or None
+        Of the text columns, which knows their names; other groups are named after their features.
+
+    Returns
+    -------
+    tuple of WholeColumn
+        In the order of their first features.
+
+    Examples
+    --------
+    >>> columns = whole_columns(["age", "city_Oslo", "city_Rome"], [np.array([1, 2])], None)
+    >>> [(column.name, column.levels) for column in columns]
+    [('age', None), ('city', ('Oslo', 'Rome'))]
+    """
+    groups = list(fields) if encoder is None else list(encoder.text.values())
+    grouped = {int(j) for group in groups for j in group}
+    columns = [
+        WholeColumn(str(name), np.array([j]), None)
+        for j, name in enumerate(names)
+        if j not in grouped
+    ]
+    if encoder is not None:
+        for name, features in encoder.text.items():
+            labels = tuple(str(names[j])[len(name) + 1 :] for j in features)
+            columns.append(WholeColumn(name, np.asarray(features), labels))
+    else:
+        taken = {column.name for column in columns}
+        columns += [
+            _group([str(names[j]) for j in field], np.asarray(field), taken) for field in fields
+        ]
+    return tuple(sorted(columns, key=lambda column: int(column.features[0])))
+
+
+def _group(names: list[str], field: np.ndarray, taken: set[str]) -> WholeColumn:
+    """Name a one-hot group by what the names of its features begin with, if that is a name."""
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    start = "".join(letters[0] for letters in same)
+    start = start[: max(start.rfind(end) for end in ENDS) + 1]
+    name = start.rstrip(ENDS)
+    if not name or name in taken:
+        return WholeColumn(f"{names[0]} … {names[-1]}", field, tuple(names))
+    taken.add(name)
+    return WholeColumn(name, field, tuple(level[len(start) :] for level in names))
+
+
+def column_values(X: Any, column: WholeColumn) -> np.ndarray:
+    """Return the numbers of a column, or the positions of its levels (negative for others).
+
+    Parameters
+    ----------
+    X : frame, array or sparse matrix
+        Rows in memory.
+    column : WholeColumn
+        The column.
+
+    Returns
+    -------
+    array (n_rows,)
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> city = WholeColumn("city", np.array([0, 1]), ("Oslo", "Rome"))
+    >>> column_values(pl.DataFrame({"city": ["Rome", "Oslo", "Bonn"]}), city)
+    array([ 1,  0, -1])
+    """
+    table = nw.from_native(X, eager_only=True, pass_through=True)
+    if isinstance(table, nw.DataFrame):
+        names = {str(name): name for name in table.columns}
+        if column.name in names:
+            values = table.get_column(names[column.name])
+            if column.levels is None:
+                return np.asarray(values.to_numpy(), dtype=float)
+            place = {level: i for i, level in enumerate(column.levels)}
+            return level_codes(values_of(values), place)
+        X = table.to_numpy()
+    part = X[:, column.features]
+    part = part.toarray() if issparse(part) else to_numpy(part)
+    if column.levels is None:
+        return np.asarray(part[:, 0], dtype=float)
+    return np.where((part != 0).any(axis=1), part.argmax(axis=1), UNSEEN)
+
+
+def value_pairs(X: Any, first: WholeColumn, second: WholeColumn) -> np.ndarray:
+    """Return the values of two columns in each row (n, 2)."""
+    return np.column_stack([column_values(X, column) for column in (first, second)])
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """The model in standardised units of the features and the user's units of y."""
+
+    columns: tuple[WholeColumn, ...]
+    mean: np.ndarray  # (d,), with `scale` and `rest` as in `Units`
+    scale: np.ndarray  # (d,)
+    rest: np.ndarray  # (d,)
+    U: np.ndarray  # (d, k)
+    s: np.ndarray  # (k,)
+    w: np.ndarray  # (d,), with what products within a field come to
+    squares: np.ndarray  # (d,), the diagonal of U diag(s) Uᵀ where it is modelled, otherwise 0
+    left_out: np.ndarray  # (d,), the diagonal of U diag(s) Uᵀ where it is not modelled, otherwise 0
+    constant: float
+    seen: tuple[np.ndarray, np.ndarray]  # (d,) each, the least and largest values of features
+    z: np.ndarray  # (d,), the reference, standardised
+    reference: str = MEAN  # in words
+
+    @classmethod
+    def of(cls, state: FitState, columns: Sequence[WholeColumn]) -> "Decomposition":
+        """Return the decomposition of a fitted model, measured from the mean of its rows."""
+        model, units, y = state.model, state.units, state.units.target.scale
+        given = (units.mean, units.scale, units.rest, units.free, model.U, model.s, model.w)
+        mean, scale, rest, free, U, s, w = (to_numpy(a).astype(np.float64) for a in given)
+        s, w, nu = y * s, y * w, mean * scale + rest
+        m = (U * U) @ s
+        squares, left_out = free * m, (1 - free) * m
+        constant = units.target.mean + y * float(model.c) - float(squares.sum())
+        for column in columns:
+            if column.levels is not None:  # one of z + ν is `scale`, the others are 0
+                c = column.features
+                within = U[c] @ (s * (nu[c] @ U[c])) - left_out[c] * nu[c]  # M_cc ν_c
+                linear = scale[c] * squares[c] - 2 * within
+                w[c] += linear
+                constant += float(nu[c] @ (linear + within))
+        ends = state.features.low, state.features.high
+        seen = (to_numpy(ends[0]).astype(np.float64), to_numpy(ends[1]).astype(np.float64))
+        parts = (mean, scale, rest, U, s, w, squares, left_out, constant, seen)
+        return cls(tuple(columns), *parts, z=np.zeros(len(w)))
+
+    def measured_from(self, reference: Any) -> "Decomposition":
+        """Return the same model measured from somewhere else.
+
+        Parameters
+        ----------
+        reference : "mean", "zero" or mapping
+            The mean of the fitted rows, zero in every column, or values of columns, with all
+            others at the mean.
+        """
+        if isinstance(reference, str) and reference == "mean":
+            return self
+        names = [column.name for column in self.columns]
+        if isinstance(reference, str) and reference == "zero":
+            reference, words = dict.fromkeys(names, ZERO), "zero in every column"
+        elif isinstance(reference, Mapping):
+            values = ", ".join(f"{name}={value}" for name, value in reference.items())
+            words = f"{values}, and from {MEAN} elsewhere"
+        else:
+            raise ValueError(
+                f'reference={reference!r} must be "mean", "zero" or a mapping of columns '
+                "to values, such as {'city': 'Oslo'}."
+            )
+        z = np.zeros(len(self.w))
+        for name, value in reference.items():
+            column = self.columns[position_of(names, str(name))]
+            z[column.features] = self._standardised(column.values_of(value), column.features)
+        return replace(self, z=z, reference=words)
+
+    @cached_property
+    def fields(self) -> list[int]:
+        """Return the numbers of the columns that are one-hot fields."""
+        return [i for i, column in enumerate(self.columns) if column.levels is not None]
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """Return the numbers of the columns that hold numbers."""
+        return [i for i, column in enumerate(self.columns) if column.levels is None]
+
+    @cached_property
+    def single(self) -> np.ndarray:
+        """Return the features of the columns that hold numbers."""
+        return np.array([self.columns[i].features[0] for i in self.numbers], dtype=int)
+
+    @cached_property
+    def slope(self) -> np.ndarray:
+        """Return g = w + 2 M z₀ (d,), M without its blocks within fields."""
+        Mz = self.U @ (self.s * (self.z @ self.U))
+        Mz[self.single] -= (self.left_out * self.z)[self.single]
+        for number in self.fields:
+            c = self.columns[number].features
+            Mz[c] -= self.U[c] @ (self.s * (self.z[c] @ self.U[c]))
+        return np.asarray(self.w + 2 * Mz)
+
+    @cached_property
+    def baseline(self) -> float:
+        """Return f₀, the prediction at the reference."""
+        return float(self.constant + self.z @ (self.w + self.slope) / 2)
+
+    def blocks(self, X: Any) -> Iterator["RowParts"]:
+        """Yield the parts of rows of features, some rows at a time."""
+        step = max(1, ELEMENTS // max(1, len(self.columns) * (1 + len(self.s))))
+        for start in range(0, X.shape[0], step):
+            yield self.parts(X[start : start + step])
+
+    def parts(self, X: Any) -> "RowParts":
+        """Return what rows of features (n, d), dense or sparse, are taken apart into."""
+        X = X.tocsc() if issparse(X) else to_numpy(X)
+        alone, of_fields = np.empty((X.shape[0], len(self.columns))), {}
+        d, alone[:, self.numbers] = self._along_numbers(X[:, self.single], self.single)
+        for number in self.fields:
+            alone[:, number], of_fields[number] = self._along_field(
+                number, X[:, self.columns[number].features]
+            )
+        return RowParts(self, alone, d, of_fields)
+
+    def along(self, number: int, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return a_c (n,) and P_c (n, k) of one column, given its features (n, width)."""
+        if number in self.fields:
+            return self._along_field(number, x)
+        c = self.columns[number].features
+        d, alone = self._along_numbers(x, c)
+        return alone[:, 0], d * self.U[c]
+
+    def _along_numbers(self, x: Any, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return d and a_c (n, width) of some columns of numbers, given their features."""
+        d = self._standardised(x.toarray() if issparse(x) else x, j) - self.z[j]
+        return d, d * (self.slope[j] + self.squares[j] * d)
+
+    def _along_field(self, number: int, x: Any) -> tuple[np.ndarray, np.ndarray]:
+        c = self.columns[number].features
+        nu = (self.mean * self.scale + self.rest + self.z)[c]
+        Y = x.multiply(self.scale[c]).tocsr() if issparse(x) else x * self.scale[c]
+        P, YY = Y @ self.U[c], Y.multiply(Y).tocsr() if issparse(Y) else Y * Y
+        alone = (Y @ self.slope[c] - nu @ self.slope[c]) + (
+            # Only in rows that have several levels, or shares of them, this is not zero.
+            P**2 @ self.s - YY @ self.left_out[c] - Y @ (self.scale * self.squares)[c]
+        )
+        return alone, P - nu @ self.U[c]
+
+    def _standardised(self, x: np.ndarray, j: np.ndarray) -> np.ndarray:
+        return np.asarray((x - self.mean[j]) * self.scale[j] - self.rest[j])
+
+    def level_effects(self, number: int) -> np.ndarray:
+        """Return what each level of a field adds alone."""
+        return self.along(number, eye_array(len(self.columns[number].features), format="csr"))[0]
+
+
+@dataclass(frozen=True)
+class RowParts:
+    """Some rows, taken apart."""
+
+    model: Decomposition
+    alone: np.ndarray  # (n, columns), a_c
+    d: np.ndarray  # (n, columns of numbers), the distance from the reference: P_c = d_c U_c
+    of_fields: dict[int, np.ndarray]  # by column: P_c (n, k)
+
+    @cached_property
+    def halves(self) -> np.ndarray:
+        """Return half of all pairs of each column (n, columns), in O(kd) per row."""
+        U, s = self.model.U[self.model.single], self.model.s
+        total, halves = self.d @ U + sum(self.of_fields.values()), np.empty_like(self.alone)
+        halves[:, self.model.numbers] = self.d * ((total * s) @ U.T - self.d * ((U * U) @ s))
+        for number, P in self.of_fields.items():
+            halves[:, number] = (P * (total - P)) @ s
+        return halves
+
+    def pair(self, first: int, second: int) -> np.ndarray:
+        """Return what two columns add together (n,)."""
+        return np.asarray(2 * (self._P(first) * self._P(second)) @ self.model.s)
+
+    def _P(self, number: int) -> np.ndarray:
+        if number in self.of_fields:
+            return self.of_fields[number]
+        at = self.model.numbers.index(number)
+        return np.asarray(self.d[:, [at]] * self.model.U[self.model.single[at]])
+
+    def pair_sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sums over rows of every pair and of its square, (columns, columns) each."""
+        U, s, numbers, d = self.model.U[self.model.single], self.model.s, self.model.numbers, self.d
+        sums, squares = np.zeros((2, *self.alone.shape[1:] * 2))
+        A, block = 2 * (U * s) @ U.T, np.ix_(numbers, numbers)
+        sums[block], squares[block] = A * (d.T @ d), A**2 * ((d**2).T @ d**2)
+        for i, P in self.of_fields.items():
+            values = np.empty_like(self.alone)
+            values[:, numbers] = 2 * d * ((P * s) @ U.T)
+            for j, other in self.of_fields.items():
+                values[:, j] = 2 * (P * other) @ s
+            sums[i] = sums[:, i] = values.sum(axis=0)
+            squares[i] = squares[:, i] = np.sum(values**2, axis=0)
+        np.fill_diagonal(sums, 0.0)
+        np.fill_diagonal(squares, 0.0)
+        return sums, squares
 
 
 class Effect(NamedTuple):
