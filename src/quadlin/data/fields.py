@@ -170,8 +170,6 @@ def fields_of(
             check_one_hot(reduce, groups, names)
         return groups
     in_memory = isinstance(source, MemorySource)
-    if given is not None and not in_memory and source.fields:  # of a file that numbers them
-        return tuple(source.fields)
     if given is None or reduce is None or (in_memory and not is_numpy(source.X)):
         return ()
     some = Chunk(source.X, source.y, source.weight) if in_memory else None

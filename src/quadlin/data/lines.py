@@ -4,9 +4,10 @@ import bz2
 import gzip
 import lzma
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,7 @@ LINES = {
     "svmlight": "A line is “target index:value index:value …”, with increasing indices.",
     "libffm": "A line is “target field:index:value …”.",
 }
-NO_MARKS = bytes(set(range(256)).difference(b" :\n"))
-Parsed = tuple[csr_array, np.ndarray, Any]  # rows, targets, and the field of each entry
+Parsed = tuple[csr_array, np.ndarray]  # rows and targets
 
 
 def parse_svmlight(block: bytes) -> Parsed:
@@ -34,30 +34,19 @@ def parse_svmlight(block: bytes) -> Parsed:
     if b"\0" in block:
         raise ValueError("it contains a NUL byte")
     X, y = load_svmlight_file(BytesIO(block), zero_based=True)
-    return csr_array(X), y, None
+    return csr_array(X), y
 
 
 def parse_libffm(block: bytes) -> Parsed:
-    """Parse lines of “target field:index:value …”."""
-    lines = [b" ".join(line.split()) for line in block.splitlines() if line.strip()]
-    text = b"\n".join([*lines, b""])
-    marks = text.translate(None, NO_MARKS)
-    if marks.replace(b" ::", b"") != b"\n" * len(lines):  # a space and two colons for each entry
-        raise ValueError("an entry is not “field:index:value”")
-    line_ends = np.flatnonzero(np.frombuffer(marks, np.uint8) == ord("\n"))
-    ends = np.append(0, (line_ends - np.arange(len(lines))) // 3)
-    words = text.replace(b":", b" ").split()
-    numbers = np.fromiter(map(float, words), np.float64, len(words))
-    places = ends[:-1] * 3 + np.arange(len(lines))  # of the targets
-    fields, indices, values = np.delete(numbers, places).reshape(-1, 3).T.copy()
-    for whole in (fields, indices):
-        if not np.all((whole >= 0) & (whole < 1 << 31) & (whole % 1 == 0)):
-            raise ValueError("a field or an index is not a whole number from 0 to 2³¹")
-    X = csr_array((values, indices.astype(np.int64), ends), shape=(len(lines), 1 << 31))
-    keys = np.sort((_rows_of(X) << 31) + X.indices)
-    if (keys[1:] == keys[:-1]).any():
-        raise ValueError("an index occurs twice in a row")
-    return X, numbers[places], fields.astype(np.int64)
+    """Parse lines of “target field:index:value …” without their fields, in any order."""
+    lines = []
+    for target, *entries in filter(None, map(bytes.split, block.splitlines())):
+        parts = [entry.split(b":") for entry in entries]
+        if any(len(part) != 3 for part in parts):
+            raise ValueError("an entry is not “field:index:value”")
+        parts.sort(key=lambda part: int(part[1]))
+        lines.append(b" ".join([target, *(b":".join(part[1:]) for part in parts)]))
+    return parse_svmlight(b"\n".join(lines))
 
 
 PARSERS = {"svmlight": parse_svmlight, "libffm": parse_libffm}
@@ -70,7 +59,7 @@ class Lines(FileUnit):
     format: str
     first: int = 0
     last: int | None = None
-    width: int | None = None  # features; None until they are known
+    width: int = 0  # features
     base: int = 0  # the number of the first feature in the file
     rows: int | None = None
 
@@ -91,7 +80,7 @@ class Lines(FileUnit):
 
     def blocks(self) -> Iterator[Parsed]:
         """Yield parsed blocks of whole lines, with the indices of the file."""
-        opener = next((o for suffix, o in OPENERS.items() if self.file.path.endswith(suffix)), open)
+        opener = OPENERS.get(Path(self.file.path).suffix, open)
         with opener(self.file.path, "rb") as handle:
             if self.first:
                 handle.seek(self.first - 1)
@@ -124,12 +113,12 @@ class Lines(FileUnit):
 
     def read(self, columns: Sequence[Any] | None, rows: int) -> Iterator[Any]:
         """Yield the rows and targets of each block."""
-        for X, y, _ in self.blocks():
-            yield placed(X, self.width or 0, self.base, self.file.path), y
+        for X, y in self.blocks():
+            yield placed(X, self.width, self.base, self.file.path), y
 
     def cut(self, count: int) -> "Sequence[Lines]":
         """Cut at about equal distances; a compressed file cannot be cut."""
-        if self.file.path.endswith(tuple(OPENERS)) or count < 2:
+        if Path(self.file.path).suffix in OPENERS or count < 2:
             return [self]
         ends = np.linspace(self.first, self.first + self.size, count + 1).astype(int).tolist()
         return [replace(self, first=a, last=b, rows=None) for a, b in pairwise(ends)]
@@ -153,7 +142,7 @@ def placed(X: csr_array, width: int, base: int, path: str) -> csr_array:
 
 
 def open_lines(files: FileSet, options: Any) -> tuple[Feed, Reader]:
-    """Open files; a scan finds what is not given: the number of features, their base, the fields.
+    """Open files; a scan finds the number of features and their base where they are not given.
 
     If `n_features` is None, the largest index decides. `zero_based` tells whether the first feature
     has index 0; "auto" means yes if 0 occurs in any file.
@@ -163,72 +152,33 @@ def open_lines(files: FileSet, options: Any) -> tuple[Feed, Reader]:
             f"{files.title} contains its own target: leave out `target` and `weight`."
         )
     width, zero_based, per_row = options.n_features, options.zero_based, 64.0
-    fields: tuple[np.ndarray, ...] = ()
     units = [Lines(file, files.format) for file in files.files]
-    if width is None or zero_based == "auto" or files.format == "libffm":
-        scan = Scan()
+    if width is None or zero_based == "auto":
+        total, entries, low, high = 0, 0, np.inf, -1
         for i, unit in enumerate(units):
-            before = scan.rows
+            rows = 0
             with explained(unit.place, unit.advice):
-                for block in unit.blocks():
-                    scan.add(*block)
-            units[i] = replace(unit, rows=scan.rows - before)
-        if not scan.rows:
+                for X, _ in unit.blocks():
+                    rows, entries = rows + X.shape[0], entries + X.nnz
+                    low = min(low, X.indices.min() if X.nnz else np.inf)
+                    high = max(high, int(X.indices.max(initial=-1)))
+            units[i], total = replace(unit, rows=rows), total + rows
+        if not total:
             raise SourceError(f"{files.title} holds no rows. At least one is needed.")
-        if not scan.entries and width is None:
+        if not entries and width is None:
             raise SourceError(f"{files.title} has no entries, so no features. Give `n_features`.")
         if zero_based == "auto":
-            zero_based = files.format == "libffm" or scan.low == 0
-            if not zero_based and scan.entries and width is not None and scan.high < width:
+            zero_based = files.format == "libffm" or low == 0
+            if not zero_based and entries and width is not None and high < width:
                 raise SourceError(
-                    f"{files.title}: the indices {scan.low:.0f} to {scan.high} of {width} features "
+                    f"{files.title}: the indices {low:.0f} to {high} of {width} features "
                     "may start at 0 or at 1. Give zero_based=True or zero_based=False."
                 )
-        width = scan.high + bool(zero_based) if width is None else width
-        fields, per_row = scan.one_hot(1 - bool(zero_based)), scan.entries / scan.rows
+        width = high + bool(zero_based) if width is None else width
+        per_row = entries / total
     units = [replace(unit, width=int(width), base=1 - bool(zero_based)) for unit in units]
     feed = Feed(tuple(units), files.title, per_row=per_row)
-    return feed, Reader.of_array(int(width), np.float64, True, True, options.missing, fields)
-
-
-@dataclass
-class Scan:
-    """Counts of the entries of files, and which fields of libffm are one-hot."""
-
-    rows: int = 0
-    entries: int = 0
-    low: float = np.inf  # least index
-    high: int = -1
-    pairs: set[tuple[int, int]] = field(default_factory=set)  # fields, and features in them
-    mixed: set[int] = field(default_factory=set)  # fields that are not one-hot
-
-    def add(self, X: csr_array, y: np.ndarray, fields: np.ndarray | None) -> None:
-        """Add a block of rows."""
-        self.rows, self.entries = self.rows + len(y), self.entries + X.nnz
-        self.low = min(self.low, X.indices.min() if X.nnz else np.inf)
-        self.high = max(self.high, int(X.indices.max(initial=-1)))
-        if fields is None:
-            return
-        used, width = X.data != 0, int(fields.max(initial=0)) + 1
-        in_row = np.sort((_rows_of(X) * width + fields)[used])
-        self.mixed.update((in_row[1:][in_row[1:] == in_row[:-1]] % width).tolist())
-        self.mixed.update(fields[used & (X.data != 1)].tolist())
-        features, numbers = np.divmod(np.unique(X.indices * width + fields), width)
-        self.pairs.update(zip(numbers.tolist(), features.tolist(), strict=True))
-
-    def one_hot(self, base: int) -> tuple[np.ndarray, ...]:
-        """Return the features of each field that has one 1 per row at most."""
-        numbers, features = np.array(sorted(self.pairs), dtype=np.int64).reshape(-1, 2).T
-        once = np.unique(features, return_counts=True)
-        shared = numbers[np.isin(features, once[0][once[1] > 1])]
-        good = ~np.isin(numbers, [*self.mixed, *shared])
-        groups = (features[good & (numbers == number)] - base for number in np.unique(numbers))
-        return tuple(group for group in groups if len(group) > 1)
-
-
-def _rows_of(X: csr_array) -> np.ndarray:
-    """Return the row of each entry."""
-    return np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    return feed, Reader.of_array(int(width), np.float64, True, True, options.missing)
 
 
 FORMATS |= {

@@ -82,7 +82,6 @@ class Reader:
     fill: dict[str, float] | None = None
     # Of arrays
     is_csr: bool = False
-    groups: tuple[np.ndarray, ...] = ()  # known one-hot groups
     # Of tables
     is_table: bool = False
     text: frozenset[Any] = frozenset()  # the columns that are categories
@@ -96,11 +95,11 @@ class Reader:
 
     @classmethod
     def of_array(
-        cls, d: int, dtype: Any, is_csr: bool, has_target: bool, missing: str, groups: Any = ()
+        cls, d: int, dtype: Any, is_csr: bool, has_target: bool, missing: str
     ) -> "Reader":
         """Return the reader of an array, whose numbers stay float32 if they are."""
         single = np.dtype(np.float32) if dtype == np.float32 else np.dtype(np.float64)
-        return cls(NumberedNames(d), single, has_target, missing, is_csr=is_csr, groups=groups)
+        return cls(NumberedNames(d), single, has_target, missing, is_csr=is_csr)
 
     @property
     def names(self) -> Sequence[str]:

@@ -230,7 +230,7 @@ class Source(RowSource):
 
     @property
     def fields(self) -> tuple[np.ndarray, ...]:  # noqa: D102
-        return self.reader.groups if self.encoder is None else self.encoder.fields
+        return () if self.encoder is None else self.encoder.fields
 
     @property
     def sparse(self) -> bool:  # noqa: D102
