@@ -16,10 +16,6 @@ class DataWarning(UserWarning):
     """Rows, targets or weights that can be fitted, but that look wrong or tell little."""
 
 
-class IdentifierWarning(DataWarning):
-    """A text column most of whose levels occur only once."""
-
-
 class UnseenLevelWarning(DataWarning):
     """Levels, or missing values, of a column that the fit did not see; they count as average."""
 

@@ -24,7 +24,6 @@ from quadlin.core.rows import Rows
 from quadlin.data import Source, SourceError
 from quadlin.data.columns import column_of, find_ids
 from quadlin.data.encoder import MISSING_LEVEL
-from quadlin.exceptions import IdentifierWarning
 from quadlin.explain.diagnosis import listed
 from quadlin.explain.tables import text_table
 
@@ -90,8 +89,8 @@ def check(
     used = {name: value for name, value in options.items() if value not in (None, [], "")}
     parts = ["quadlin fit", shlex.quote(shown), *(flag(n, v) for n, v in used.items())]
     command = " ".join([*parts, "-o model.safetensors"])
-    reading = [w.message for w in noticed if not issubclass(w.category, IdentifierWarning)]
-    lines += [Finding("note", "reading", text) for text in dict.fromkeys(map(sentence, reading))]
+    said = dict.fromkeys(sentence(warning.message) for warning in noticed)
+    lines += [Finding("note", "reading", text) for text in said]
     gaps = Finding("good", "missing", "no value is missing.")
     if complete < n_rows:
         counts = listed([f"{name} {count:,}" for name, count in missing.most_common()])

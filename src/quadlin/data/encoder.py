@@ -15,7 +15,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from quadlin.core.arrays import assembled
-from quadlin.core.messages import warn
 from quadlin.data.columns import (
     FEWEST_IDS,
     OBJECTS,
@@ -36,7 +35,6 @@ from quadlin.data.names import (
     row_in_words,
     shortened,
 )
-from quadlin.exceptions import IdentifierWarning
 
 Levels = dict[str, int]  # the position of each level in its field
 MISSING_LEVEL = "missing"  # the level of missing text, where that is allowed
@@ -237,46 +235,39 @@ class SeenLevels:
         return [label for label in labels if label != MISSING_LEVEL or not self.may_be_missing]
 
     def check(self, where: Where, decimal: str | None = None, ids: bool = False) -> None:
-        """Raise an error if the values are numbers as text, or all different; warn if most are.
+        """Raise an error if the values are numbers as text, or all different.
 
         `decimal` is the decimal point of CSV, whose options can read a cell differently. `ids` may
         be different.
         """
         name, count = str(self.name), len(self.labels)
         problem = self.number_problem(where, decimal) if self.is_plain else None
-        once = not ids and FEWEST_IDS <= count == self.present
-        advice = (
-            f"Column {name!r} has {count} levels in {self.rows} rows and looks like an "
-            f"identifier: the model learns {'nothing' if once else 'little'} from levels that "
-            "occur so rarely. Drop the column, or merge its levels."
-        )
-        if problem or once:
+        if problem is None and not ids and FEWEST_IDS <= count == self.present:
+            problem = (
+                f"Column {name!r} has a different text in each of {count} rows, like an "
+                "identifier, so the model learns nothing from it. Drop it, or merge its levels."
+            )
+        if problem is not None:
             declare = f" If it is a category, give categorical_features={[name]!r}."
-            raise SourceError((problem or advice) + declare, name)
-        if not ids and 2 * count > self.rows:
-            warn(advice, IdentifierWarning)
+            raise SourceError(problem + declare, name)
 
     def number_problem(self, where: Where, decimal: str | None) -> str | None:
         """Return what is wrong with levels that are numbers but for commas or a few words."""
         name, labels = str(self.name), self.labels
-        words = sorted(label for label in labels if not NUMBER.fullmatch(label))
-        if words and all(NUMBER.fullmatch(word.replace(",", ".", 1)) for word in words):
-            remedy = 'Give decimal="," if it is the decimal point' if decimal else "Convert it"
-            return f"Column {name!r} holds numbers with commas, such as {words[0]!r}. {remedy}."
-        if len(words) > FEW_WORDS * len(labels):
+        words = sorted(v for v in labels if not NUMBER.fullmatch(v.replace(",", ".", 1)))
+        may_be_codes = not words and all(label.isdecimal() for label in labels)
+        if may_be_codes or len(words) > FEW_WORDS * len(labels):
             return None
+        found = f"numbers as text, such as {min(labels)!r}"
         if words:
-            remedy = f", give na={words[:5]!r} if they are missing" if decimal else ""
-            return (
-                f"Column {name!r} holds numbers, but also {shortened(words, 5)}, first in "
-                f"{where(self.name, words[0])}. Correct or empty such cells{remedy}."
-            )
-        if all(label.isdecimal() for label in labels):  # they may be codes
-            return None
-        remedy = "Convert them with pandas.to_numeric(column) or polars' cast(pl.Float64)."
-        if decimal == ",":
-            remedy = 'Give decimal="." if the point is the decimal point.'
-        return f"Column {name!r} holds numbers as text, such as {sorted(labels)[0]!r}. {remedy}"
+            found = f"numbers, but also {shortened(words, 5)}, first in {where(name, words[0])}"
+        remedies = ["Convert it to numbers"]
+        if decimal:
+            other = "." if decimal == "," else ","
+            remedies = ["Correct the file"] + [f"give na={words[:5]!r} if missing"] * bool(words)
+            if any(other in label for label in labels):
+                remedies.append(f'give decimal="{other}" if that is the decimal mark')
+        return f"Column {name!r} holds {found}. {', or '.join(remedies)}."
 
 
 def may_be_numbers(levels: Levels) -> bool:
