@@ -1,6 +1,5 @@
 """Laws of the search for one-hot groups among columns."""
 
-
 import array_api_strict
 import numpy as np
 import polars as pl

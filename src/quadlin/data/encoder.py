@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import repeat
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import narwhals as nw
@@ -217,16 +217,13 @@ class SeenLevels:
         self.present += len(values)
 
     def levels(self) -> Levels:
-        """Return the levels, sorted or in the order of their categories."""
-        absent = {(MISSING_LEVEL, MISSING_LEVEL)} & self.keyed
-        try:
-            pairs = sorted(self.keyed)
-        except TypeError:
-            try:  # ranks or numbers, and a missing value
-                pairs = [*sorted(self.keyed - absent), *absent]
-            except TypeError:  # categories of several types
-                pairs = sorted((label, label) for _, label in self.keyed)
-        return {label: i for i, label in enumerate(dict.fromkeys(label for _, label in pairs))}
+        """Return the levels, sorted or in the order of their categories; text after numbers."""
+
+        def order(keyed: tuple[Any, str]) -> tuple[str, Any]:
+            return "" if isinstance(keyed[0], Real) else type(keyed[0]).__name__, keyed[0]
+
+        labels = dict.fromkeys(label for _, label in sorted(self.keyed, key=order))
+        return {label: i for i, label in enumerate(labels)}
 
     @property
     def labels(self) -> list[str]:

@@ -91,8 +91,6 @@ class Lines(FileUnit):
             ):
                 try:
                     parsed = PARSERS[self.format](b"".join(lines))
-                except MemoryError:
-                    raise
                 except Exception:
                     self._refuse_line(lines, row)
                     raise
@@ -163,8 +161,6 @@ def open_lines(files: FileSet, options: Any) -> tuple[Feed, Reader]:
                     low = min(low, X.indices.min() if X.nnz else np.inf)
                     high = max(high, int(X.indices.max(initial=-1)))
             units[i], total = replace(unit, rows=rows), total + rows
-        if not total:
-            raise SourceError(f"{files.title} holds no rows. At least one is needed.")
         if not entries and width is None:
             raise SourceError(f"{files.title} has no entries, so no features. Give `n_features`.")
         if zero_based == "auto":
@@ -175,7 +171,7 @@ def open_lines(files: FileSet, options: Any) -> tuple[Feed, Reader]:
                     "may start at 0 or at 1. Give zero_based=True or zero_based=False."
                 )
         width = high + bool(zero_based) if width is None else width
-        per_row = entries / total
+        per_row = entries / max(1, total)
     units = [replace(unit, width=int(width), base=1 - bool(zero_based)) for unit in units]
     feed = Feed(tuple(units), files.title, per_row=per_row)
     return feed, Reader.of_array(int(width), np.float64, True, True, options.missing)

@@ -94,9 +94,7 @@ class Reader:
     boolean_target: bool = False  # whether the target holds False and True
 
     @classmethod
-    def of_array(
-        cls, d: int, dtype: Any, is_csr: bool, has_target: bool, missing: str
-    ) -> "Reader":
+    def of_array(cls, d: int, dtype: Any, is_csr: bool, has_target: bool, missing: str) -> "Reader":
         """Return the reader of an array, whose numbers stay float32 if they are."""
         single = np.dtype(np.float32) if dtype == np.float32 else np.dtype(np.float64)
         return cls(NumberedNames(d), single, has_target, missing, is_csr=is_csr)
