@@ -16,8 +16,7 @@ if TYPE_CHECKING:
         FactorizationMachineRegressor,
     )
     from quadlin.estimators.regressor import SecondOrderRegressor, SecondOrderRegressorCV
-    from quadlin.estimators.signals.phase import PhaseRetriever
-    from quadlin.estimators.signals.sensing import MatrixSensing
+    from quadlin.estimators.signals import MatrixSensing, PhaseRetriever
     from quadlin.explain.pairs import find_pairs
     from quadlin.files.model_file import load, save
     from quadlin.files.onnx import to_onnx
@@ -47,9 +46,9 @@ __all__ = [
 _HOMES = {  # loaded when first asked for, so that `import quadlin` costs next to nothing
     "FactorizationMachineClassifier": "quadlin.estimators.factorization_machines",
     "FactorizationMachineRegressor": "quadlin.estimators.factorization_machines",
-    "MatrixSensing": "quadlin.estimators.signals.sensing",
+    "MatrixSensing": "quadlin.estimators.signals",
     "Moments": "quadlin.core.moments",
-    "PhaseRetriever": "quadlin.estimators.signals.phase",
+    "PhaseRetriever": "quadlin.estimators.signals",
     "SecondOrderClassifier": "quadlin.estimators.classifier",
     "SecondOrderRegressor": "quadlin.estimators.regressor",
     "SecondOrderRegressorCV": "quadlin.estimators.regressor",

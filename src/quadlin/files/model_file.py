@@ -26,9 +26,7 @@ from quadlin.estimators.regressor import (
     SecondOrderRegressorCV,
     shared_params,
 )
-from quadlin.estimators.signals.phase import PhaseRetriever
-from quadlin.estimators.signals.sensing import MatrixSensing
-from quadlin.estimators.signals.vectors import search_effort
+from quadlin.estimators.signals import MatrixSensing, PhaseRetriever, search_effort
 from quadlin.exceptions import OptionWarning
 from quadlin.files.tensors import (
     JSON,

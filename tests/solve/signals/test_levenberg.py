@@ -3,10 +3,19 @@
 import numpy as np
 import pytest
 
-from quadlin.solve.signals.bilinear import BilinearProblem
-from quadlin.solve.signals.levenberg import LinearisedResidual, inner, levenberg
-from quadlin.solve.signals.measurements import adjoint, conditioned
+from quadlin.core.rows import Walks
+from quadlin.solve.signals.matrices import PairsProblem
 from quadlin.solve.signals.phase import PhaseProblem
+from quadlin.solve.signals.search import (
+    Effort,
+    LinearisedResidual,
+    Majority,
+    Problem,
+    adjoint,
+    conditioned,
+    inner,
+    least_squares,
+)
 
 RNG = np.random.default_rng(0)
 REAL, COMPLEX = RNG.standard_normal((40, 6)), RNG.standard_normal((40, 6, 2)) @ [1, 1j]
@@ -14,14 +23,16 @@ REAL, COMPLEX = RNG.standard_normal((40, 6)), RNG.standard_normal((40, 6, 2)) @ 
 
 def phases(A, real, loss="squared"):
     measure = conditioned(A, np.ones(40), real, np.random.default_rng(0))
-    problem = PhaseProblem(measure, np.abs(A @ A[0].conj()) ** 2, np.ones(40), loss=loss)
+    y = np.abs(A @ A[0].conj()) ** 2
+    problem = PhaseProblem(y, np.ones(40), measure.walks, Majority(), measure, loss)
     return problem, measure.random(RNG)
 
 
 def pairs(A, B):
     left, right = (conditioned(X, np.ones(40), True, np.random.default_rng(0)) for X in (A, B))
     Z = np.vstack([left.random(RNG, 2), right.random(RNG, 2)])
-    return BilinearProblem(left, right, A[:, 0] * B[:, 0], np.ones(40)), Z
+    y = A[:, 0] * B[:, 0]
+    return PairsProblem(y, np.ones(40), left.walks, Majority(), left, right), Z
 
 
 PROBLEMS = {
@@ -47,7 +58,7 @@ def test_derivatives_are_those_of_the_residual_and_adjoint_to_each_other(name):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_loss_never_rises(name):
     problem, z = PROBLEMS[name]
-    losses = [p.loss for p in levenberg(problem.linearise, z, problem.weight, 1e-6, 0.0, 30)]
+    losses = [record.loss for record in least_squares(problem, z, Effort(1, 30, 1e-6)).history]
     assert len(losses) > 3
     assert all(np.diff(losses) < 0)
 
@@ -55,12 +66,14 @@ def test_the_loss_never_rises(name):
 def test_a_linear_problem_is_solved_as_by_dense_least_squares():
     A, y, weight = COMPLEX, RNG.standard_normal(40), RNG.uniform(size=40)
 
-    def linearise(z):  # the residual Re(Az) − y
-        return LinearisedResidual(
-            (A @ z).real - y, lambda h: (A @ h).real, lambda u: np.asarray(adjoint(A, u))
-        )
+    class Linear(Problem):  # the residual Re(Az) − y
+        def linearise(self, z):
+            return LinearisedResidual(
+                (A @ z).real - y, lambda h: (A @ h).real, lambda u: np.asarray(adjoint(A, u))
+            )
 
-    *_, last = levenberg(linearise, np.zeros(6, complex), weight, 1e-14, 0.0, 100)
+    problem = Linear(y, weight, Walks(), Majority())
+    last = least_squares(problem, np.zeros(6, complex), Effort(1, 100, 1e-14))
     X = np.hstack([A.real, -A.imag]) * np.sqrt(weight)[:, None]
     dense = np.linalg.lstsq(X, y * np.sqrt(weight), rcond=None)[0]
     np.testing.assert_allclose(np.concatenate([last.z.real, last.z.imag]), dense, atol=1e-5)
