@@ -12,7 +12,7 @@ from scipy import sparse
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Threads
 from quadlin.core.rows import Rows
-from quadlin.data.encoder import TableEncoder
+from quadlin.data.columns import TableEncoder
 from quadlin.data.fields import (
     field_counts,
     fields_among,

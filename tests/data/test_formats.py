@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from quadlin import open_source
-from quadlin.data.files import FORMATS, FileUnit, Format
 from quadlin.data.reader import Reader
-from quadlin.data.source import Feed
+from quadlin.data.source import FORMATS, Feed, FileUnit, Format
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from quadlin.core.arrays import to_numpy
 from quadlin.core.moments import Moments, survey
 from quadlin.core.rows import Rows
 from quadlin.data import Source, SourceError
-from quadlin.data.columns import column_of, find_ids
-from quadlin.data.encoder import MISSING_LEVEL
+from quadlin.data.columns import MISSING_LEVEL, column_of, find_ids
 from quadlin.explain.diagnosis import listed
 from quadlin.explain.tables import text_table
 

@@ -26,9 +26,9 @@ from quadlin.cli.options import (
 from quadlin.cli.rows import check_output, classes_of, hold_rows, open_rows, watched
 from quadlin.core.losses import LOSSES
 from quadlin.data import Source
-from quadlin.data.encoder import text_columns
-from quadlin.data.files import format_of
+from quadlin.data.columns import text_columns
 from quadlin.data.names import shortened
+from quadlin.data.source import format_of
 from quadlin.estimators.checks import check_options
 from quadlin.estimators.classifier import SecondOrderClassifier
 from quadlin.estimators.factorization_machines import (

@@ -25,8 +25,7 @@ from quadlin.cli.options import (
     flag,
 )
 from quadlin.data import Source, SourceError, open_source
-from quadlin.data.files import find, format_of
-from quadlin.data.source import cached
+from quadlin.data.source import cached, find, format_of
 from quadlin.explain.diagnosis import listed
 from quadlin.files.atomic import kind_of
 from quadlin.files.model_file import load

@@ -6,8 +6,8 @@ compute sums on threads, on a GPU or on a cluster.
 
 A source reads its rows in steps: `opening` finds out what was given; units of a format (`tables`,
 `lines`, `arrays`, `dask_rows`) yield pieces as they are stored; `reader` turns them into numbers,
-text by `encoder`; `source` joins them to chunks of equal size. A new format of files is a `Unit`
-in a module of its own, which adds it to `files.FORMATS`, and an import of it in `opening`.
+text by `columns`; `source` joins them to chunks of equal size. A new format of files is a `Unit`
+in a module of its own, which adds it to `source.FORMATS`, and an import of it in `opening`.
 """
 
 from quadlin.core.chunks import is_dask

@@ -14,10 +14,9 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import refuse_broken_sparse, to_numpy
 from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk, even_cuts
-from quadlin.data.files import FORMATS, File, FileSet, Format
 from quadlin.data.names import SourceError, explained
 from quadlin.data.reader import Reader, check_lengths
-from quadlin.data.source import Feed, Unit
+from quadlin.data.source import FORMATS, Feed, File, FileSet, Format, Unit
 
 
 @dataclass(frozen=True)

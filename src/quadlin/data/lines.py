@@ -14,10 +14,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from quadlin.data.csv_text import TEXT_BLOCK
-from quadlin.data.files import FORMATS, PACKED, FileSet, FileUnit, Format
 from quadlin.data.names import SourceError, explained, first_line
 from quadlin.data.reader import Reader
-from quadlin.data.source import Feed
+from quadlin.data.source import FORMATS, PACKED, Feed, FileSet, FileUnit, Format
 
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 LINES = {

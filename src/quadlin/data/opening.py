@@ -19,21 +19,25 @@ from quadlin.data.arrays import (
     vector_of,
     without_batches,
 )
-from quadlin.data.columns import FEWEST_IDS, OBJECTS, is_text, is_whole, number_dtype, values_of
-from quadlin.data.csv_text import Dialect
-from quadlin.data.dask_rows import is_dask_frame, open_dask_array, open_dask_frame
-from quadlin.data.encoder import (
+from quadlin.data.columns import (
+    FEWEST_IDS,
     NUMBER,
+    OBJECTS,
     Counts,
     SeenLevels,
     TableEncoder,
+    is_text,
+    is_whole,
     joint,
     kind_of,
+    number_dtype,
+    values_of,
 )
-from quadlin.data.files import FORMATS, find
+from quadlin.data.csv_text import Dialect
+from quadlin.data.dask_rows import is_dask_frame, open_dask_array, open_dask_frame
 from quadlin.data.names import SourceError, did_you_mean, explained, shortened
 from quadlin.data.reader import POLICIES, Means, Reader
-from quadlin.data.source import Feed, Source, default_rows
+from quadlin.data.source import FORMATS, Feed, Source, default_rows, find
 from quadlin.data.tables import CSV, open_dataset, open_query
 
 MANY_LABELS = 1000  # of a target: a model for each

@@ -11,8 +11,14 @@ from scipy.sparse import csr_array, issparse
 
 from quadlin.core.arrays import canonical, namespace, to_numpy
 from quadlin.core.chunks import Chunk
-from quadlin.data.columns import missing_in, numbers_of, values_of
-from quadlin.data.encoder import Counts, TableEncoder, level_codes
+from quadlin.data.columns import (
+    Counts,
+    TableEncoder,
+    level_codes,
+    missing_in,
+    numbers_of,
+    values_of,
+)
 from quadlin.data.names import (
     NumberedNames,
     SourceError,

@@ -12,9 +12,8 @@ import narwhals as nw
 from quadlin.core.messages import warn
 from quadlin.data.csv_text import ADVICE as CSV_ADVICE
 from quadlin.data.csv_text import CsvText, arrow
-from quadlin.data.files import FORMATS, File, FileSet, FileUnit, Format
 from quadlin.data.names import SourceError, capital, explained, shortened
-from quadlin.data.source import Feed, Unit, spread
+from quadlin.data.source import FORMATS, Feed, File, FileSet, FileUnit, Format, Unit, spread
 
 CSV = ("csv", "tsv")
 BATCH_ELEMENTS = 1 << 22  # entries decoded at once: 16 MB of float32

@@ -16,7 +16,7 @@ from quadlin.core.losses import loss_named
 from quadlin.core.messages import each_warning_once, warn
 from quadlin.core.moments import Moments
 from quadlin.core.rows import Rows
-from quadlin.data.encoder import TableEncoder
+from quadlin.data.columns import TableEncoder
 from quadlin.data.names import Name
 from quadlin.estimators.checks import is_auto
 from quadlin.estimators.columns import chunks_to_predict, opened

@@ -19,9 +19,16 @@ from quadlin.core.messages import warn
 from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask, open_source
-from quadlin.data.columns import check_frame, columns_in, in_unit, is_whole
+from quadlin.data.columns import (
+    Counts,
+    TableEncoder,
+    check_frame,
+    columns_in,
+    in_unit,
+    is_whole,
+    text_columns,
+)
 from quadlin.data.csv_text import Dialect
-from quadlin.data.encoder import Counts, TableEncoder, text_columns
 from quadlin.data.names import NumberedNames, other_names, position_of, shortened
 from quadlin.data.opening import with_ids
 from quadlin.data.reader import array_fill, fill_missing

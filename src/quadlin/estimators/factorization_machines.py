@@ -11,7 +11,7 @@ from quadlin.core.losses import loss_named
 from quadlin.core.messages import warn
 from quadlin.core.moments import survey
 from quadlin.data import Source, is_dask
-from quadlin.data.encoder import joint, places, with_levels_of
+from quadlin.data.columns import joint, places, with_levels_of
 from quadlin.estimators.checks import (
     check_survey,
     is_asked_for,

@@ -22,7 +22,7 @@ from quadlin.core.moments import Moments, Survey, Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.data import Source
-from quadlin.data.encoder import text_columns
+from quadlin.data.columns import text_columns
 from quadlin.data.fields import field_numbers, fields_of
 from quadlin.data.names import positions_of
 from quadlin.estimators.checks import alphas, check_survey, is_auto, warn_of_extremes

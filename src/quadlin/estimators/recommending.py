@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import refuse_broken_sparse, to_numpy
 from quadlin.core.kernels import with_data
 from quadlin.core.losses import probability
-from quadlin.data.columns import check_frame
-from quadlin.data.encoder import TableEncoder, label_of, labels_of
+from quadlin.data.columns import TableEncoder, check_frame, label_of, labels_of
 from quadlin.data.names import position_of, shortened
 from quadlin.data.reader import fill_missing
 from quadlin.estimators.checks import clear_errors, is_whole

@@ -13,7 +13,7 @@ import numpy as np
 from quadlin.core.arrays import to_numpy
 from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
-from quadlin.data.encoder import ABSENT
+from quadlin.data.columns import ABSENT
 from quadlin.data.names import position_of
 from quadlin.explain.effects import Decomposition, Effects, WholeColumn, column_values, value_pairs
 from quadlin.explain.tables import ROUNDING, prediction_name

@@ -24,8 +24,7 @@ from scipy.sparse import eye_array, issparse
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.sums import ELEMENTS
-from quadlin.data.columns import values_of
-from quadlin.data.encoder import UNSEEN, TableEncoder, level_codes
+from quadlin.data.columns import UNSEEN, TableEncoder, level_codes, values_of
 from quadlin.data.names import position_of, shortened
 from quadlin.explain.tables import (
     ROUNDING,

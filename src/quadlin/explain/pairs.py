@@ -13,7 +13,7 @@ from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.data import Source, open_source
-from quadlin.data.encoder import text_columns
+from quadlin.data.columns import text_columns
 from quadlin.data.engines import engine_for
 from quadlin.data.fields import fields_of
 from quadlin.data.names import Categories, positions_of

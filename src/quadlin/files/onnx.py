@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.version import __version__
-from quadlin.data.encoder import TableEncoder
+from quadlin.data.columns import TableEncoder
 from quadlin.estimators.classifier import SecondOrderClassifier
 from quadlin.files.atomic import atomic_write
 from quadlin.files.model_file import parts_of
