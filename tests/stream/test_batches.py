@@ -67,3 +67,17 @@ def test_heavy_tails_do_not_hold_a_stream_up(noise):
     stream, fit = (np.mean((model.predict(X) - f) ** 2) for model in models)
     # Over five seeds .94 to 1.11 times that of a fit; a stream that undoes good steps had 50.
     assert stream < 1.4 * fit
+
+
+def test_no_stream_is_shown_worse_than_the_constant():
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, weight = rng.lognormal(0, 1.5, (90, 3)), rng.integers(0, 4, 90).astype(float)
+        y = 5 * rng.standard_normal(90) + rng.standard_t(2, 90)
+        model = SecondOrderRegressor(2, alpha=0.0, random_state=0, extrapolation="free")
+        for stop in range(11, 91, 11):
+            part, seen = slice(stop - 11, stop), slice(0, stop)
+            model.partial_fit(X[part], y[part], sample_weight=weight[part])
+            error = np.average((model.predict(X[seen]) - y[seen]) ** 2, weights=weight[seen])
+            centre = np.average(y[seen], weights=weight[seen])
+            assert error <= np.average((y[seen] - centre) ** 2, weights=weight[seen]) * (1 + 1e-9)

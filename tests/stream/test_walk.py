@@ -13,7 +13,7 @@ from quadlin.core.units import target_of_linked, units_of
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.lowrank.types import Options
-from quadlin.stream.batch import averaged, flatness_of, mean_share, resized
+from quadlin.stream.batch import averaged, judgement_of, mean_share, resized
 
 
 def strict(**options):
@@ -73,8 +73,8 @@ def test_the_step_along_the_size_of_log_odds_is_newtons():
     constant = constant_model(units, 1, units.target.centre)
     model = Model(constant.U, constant.s, np.array([0.8, 0.1, 0.0]), 0.2, constant.free)
     for _ in range(20):  # steps of full length end at the best size about the mean they are about
-        flat = flatness_of(Chunk(X, y, None), model, units, "logistic")
-        theta, mean = flat.step()
+        flat = judgement_of(Chunk(X, y, None), model, None, units, "logistic")
+        theta, mean = flat.best_size()
         model = resized(model, flat, 1.0)
     assert abs(theta) < 1e-10
     assert flat.rf - mean * flat.r == pytest.approx(0, abs=1e-8)

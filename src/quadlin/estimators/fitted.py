@@ -48,13 +48,14 @@ from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Status
 from quadlin.solve.pairs.products import MOST_FEATURES
 from quadlin.solve.pairs.search import MOST_PAIRS
 from quadlin.stream.field_stream import FieldStream
-from quadlin.stream.memory import (
+from quadlin.stream.stream import (
+    LEAST_ROWS,
+    Stream,
     pair_numbers,
     refuse_pairs_with_strict,
     refuse_with_strict,
     rows_within,
 )
-from quadlin.stream.stream import FIRST_ROWS, Stream
 
 BATCH_PER_PARAMETER = 10  # rows of a batch for each of the (k+1)·d parameters
 BATCH_ELEMENTS = 1 << 25  # and at most this many entries
@@ -78,7 +79,7 @@ class Task(TablePlan):
         size, most = self._batch_sizes(options.rank)
         if self.max_memory != "auto":
             d = len(self.make_units.names)
-            least = FIRST_ROWS * max(1, options.dof(d, options.rank))
+            least = LEAST_ROWS * max(1, options.dof(d, options.rank))
             room = self._room(pairs)
             if pairs is not None and room < least:
                 refuse_pairs_with_strict(pairs)

@@ -27,7 +27,7 @@ from quadlin.solve.lowrank.polish import leading_directions
 from quadlin.solve.lowrank.types import Problem
 from quadlin.solve.lowrank.whitening import Full
 from quadlin.solve.pairs.regression import COLLINEAR
-from quadlin.stream.strict import SIGNIFICANT
+from quadlin.stream.batch import SIGNIFICANT
 
 LEAST_PENALTY = 1e-9  # of the weight: dependent columns leave a matrix that has no inverse
 HANDFUL, MANY = 5, 100  # rows that dominate a sum, and of how many at least

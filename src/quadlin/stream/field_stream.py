@@ -19,10 +19,9 @@ from quadlin.solve.fields.machine import Learned, Posterior
 from quadlin.solve.fields.sweeps import fit_of, learn, learn_further, rank_of
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.driver import loss_unit
-from quadlin.solve.lowrank.types import Options, Plan, Problem, Record
-from quadlin.stream.batch import lengthened
-from quadlin.stream.row_sample import Buffer, shortened
-from quadlin.stream.stream import Stream
+from quadlin.solve.lowrank.types import Plan, Problem, Record
+from quadlin.stream.batch import as_constant, lengthened
+from quadlin.stream.stream import Stream, Waiting
 
 BATCH = 2**11  # rows that are learned together after the first ones
 MATRICES = 8  # (k + 1)×(k + 1) matrices per level that inference holds at a time, at most
@@ -70,7 +69,6 @@ class FieldStream(Stream):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.sample = None
         self.goal = self.most_rows if self.state is None else self._later_goal()
 
     def _later_goal(self) -> int:
@@ -84,9 +82,11 @@ class FieldStream(Stream):
     def grown(self, make_units: UnitsMaker, places: np.ndarray) -> "FieldStream":
         """Return a stream with more columns, where the old ones have these places."""
         stream, d = copy(self), len(make_units.names)
-        stream.make_units, stream._current, stream.waiting = make_units, None, copy(self.waiting)
+        stream.make_units, stream.latest = make_units, None
         if self.waiting.rows:
-            stream.waiting.X = [_moved_rows(self.waiting.source().X, places, d)]
+            old = self.waiting.source()
+            moved = Chunk(_moved_rows(old.X, places, d), old.y, old.weight)
+            stream.waiting = Waiting().joined(moved)
         if self.posterior is not None:
             stream.posterior = self.posterior.moved(places, make_units.fields, d)
         if self.state is not None and stream.posterior is not None:
@@ -94,12 +94,6 @@ class FieldStream(Stream):
             state = stream._model_state(stream.posterior.learned, features, self.state.target)
             stream.state = replace(state, history=self.state.history)
         return stream
-
-    @property
-    def chosen(self) -> Options:
-        """Return the options of `current`: rank and penalties are those of its posterior."""
-        _ = self.current  # whose model has been chosen once it is known
-        return self._chosen
 
     @property
     def _gathered(self) -> int:
@@ -110,14 +104,14 @@ class FieldStream(Stream):
         return Plan(self.options, self.make_units, self.seed, self.automatic)
 
     def _take(self, chunk: Chunk) -> None:
-        self._current = None
-        self.waiting.append(chunk, self.goal)
+        self.latest = None
+        self.waiting = self.waiting.joined(chunk)
         if self.waiting.rows < self.goal:
             return
         if self.state is None:
             self._learn_together(self.waiting.source())
-        self.state = self._current = self._learn_pending()
-        self.waiting, self.counted, self.goal = Buffer(), 0, self._later_goal()
+        self.state = self.latest = self._learn_pending()
+        self.waiting, self.counted, self.goal = Waiting(), 0, self._later_goal()
 
     def _learn_together(self, source: MemorySource) -> None:
         self.posterior, self.counted = learn(source, self._plan), len(source.y)
@@ -148,7 +142,7 @@ class FieldStream(Stream):
         if self.state is not None or not self.waiting.rows:
             return self
         stream = copy(self)
-        stream._current = None
+        stream.latest = None
         stream._learn_together(self.waiting.source())
         return stream
 
@@ -178,10 +172,10 @@ class FieldStream(Stream):
         """Return the model of what was learned, without a history."""
         assert self.posterior is not None
         moments, share = (features, target), self.posterior.share
-        state, self._chosen = fit_of(learned, self._plan, moments, share)
+        state, self.latest_options = fit_of(learned, self._plan, moments, share)
         if self.options.loss == "squared" and not float(target.var[0]) > 0:
             # What is left of the start of inference is no model.
-            state = replace(state, model=shortened(state.model, 0.0, 0.0))
+            state = replace(state, model=as_constant(state.model, 0.0))
         return state
 
 
