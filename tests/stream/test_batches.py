@@ -23,7 +23,8 @@ def test_a_batch_of_labels_adds_the_least_squares_that_the_deviance_is_about_the
     f = model.decision_function(X[180:])
     h, Z = curvature(f), (X[180:] - running.units.mean) * running.units.scale
     A = np.column_stack([np.ones(220), Z, *(Z[:, i] * Z[:, j] for i, j in pairs)])
-    A = np.column_stack([A, A @ running.solved.beta + (y[180:] - probability(f)) / h])
+    beta = np.append(running.regression.constant, running.regression.theta)
+    A = np.column_stack([A, A @ beta + (y[180:] - probability(f)) / h])
     np.testing.assert_allclose(sums.gram, A.T @ (h[:, None] * A), rtol=1e-6, atol=1e-6)
     assert sums.loss / 2 == pytest.approx(np.sum(np.logaddexp(0, f) - y[180:] * f))
 

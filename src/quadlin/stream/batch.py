@@ -38,7 +38,7 @@ from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.tangent import averaged_step, orthonormalised, truncated
 from quadlin.solve.lowrank.types import Options, Record, Status
 from quadlin.solve.lowrank.whitening import Identity, Whitener, with_ridge
-from quadlin.solve.pairs.products import JointGram
+from quadlin.solve.pairs.regression import JointGram
 
 LENGTH = 0.07  # of a step of a walk, where 1 is a full Newton step
 GROWTH = 0.5  # the weight of a model of a walk is its number to this power
