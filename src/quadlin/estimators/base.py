@@ -516,15 +516,10 @@ class SecondOrderModel(BaseEstimator):
             inside, changed = self._within_reach(rows)
             outside += changed
             yield chunk, inside
-        _warn_outside(outside)
-
-
-def _warn_outside(count: int) -> None:
-    """Warn of rows that lie far outside the training rows, if there are any."""
-    if count:
-        warn(
-            f"{count} {'row lies' if count == 1 else 'rows lie'} far outside the range of the "
-            "training rows; predict limits their features. `extrapolates` shows which rows, and a "
-            'model fitted with extrapolation="free" predicts them without limits.',
-            ExtrapolationWarning,
-        )
+        if outside:
+            warn(
+                f"{outside} {'row lies' if outside == 1 else 'rows lie'} far outside the range of "
+                "the training rows; predict limits their features. `extrapolates` shows which "
+                'rows, and a model fitted with extrapolation="free" predicts them without limits.',
+                ExtrapolationWarning,
+            )

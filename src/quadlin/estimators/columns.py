@@ -88,7 +88,7 @@ class Columns:
     @classmethod
     def of_source(cls, source: Source) -> "Columns":
         """Return the columns of a source."""
-        inputs = source.names if source.encoder is None else source.encoder.input_names
+        inputs = inputs_of(source)
         names = None if _unnamed(inputs) else np.asarray(inputs, dtype=object)
         roles = (source.target, source.weight)
         return cls(len(inputs), names, source.encoder, source.fill, *roles, source.csv)
@@ -105,7 +105,7 @@ class Columns:
                 "The text columns of the source are encoded differently from those of the fit. "
                 "Open it with encoder=model.encoder_."
             )
-        inputs = source.names if source.encoder is None else source.encoder.input_names
+        inputs = inputs_of(source)
         self.check_inputs(None if _unnamed(inputs) else inputs, len(inputs))
 
     def check_inputs(self, names: Sequence[Any] | None, width: int) -> None:
@@ -116,6 +116,11 @@ class Columns:
             )
         if names is not None and list(map(str, names)) != list(self.inputs):
             raise ValueError(other_names(list(map(str, names)), self.inputs))
+
+
+def inputs_of(source: Source) -> Sequence[str]:
+    """Return the names of the columns of a source, text columns as one."""
+    return source.names if source.encoder is None else source.encoder.input_names
 
 
 def _unnamed(names: Any) -> bool:
@@ -357,10 +362,8 @@ def refuse_undeclared(estimator: Any, source: Source) -> None:
     given = single_columns(estimator.categorical_features)
     if not given:
         return
-    encoder = source.encoder
-    levels = {} if encoder is None else dict(zip(encoder.input_names, encoder.levels, strict=True))
-    names = list(source.names) if encoder is None else list(encoder.input_names)
-    if numbers := [name for name in _chosen(given, names) if levels.get(name) is None]:
+    names, known = list(inputs_of(source)), text_columns(source.encoder)
+    if numbers := [name for name in _chosen(given, names) if name not in known]:
         raise ValueError(
             f"The source reads {shortened(numbers)} as numbers. Open it with "
             f"open_source(..., categorical_features={numbers!r})."

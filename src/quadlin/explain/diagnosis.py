@@ -29,7 +29,6 @@ from quadlin.solve.lowrank.whitening import Full
 from quadlin.solve.pairs.regression import COLLINEAR
 from quadlin.stream.batch import SIGNIFICANT
 
-LEAST_PENALTY = 1e-9  # of the weight: dependent columns leave a matrix that has no inverse
 HANDFUL, MANY = 5, 100  # rows that dominate a sum, and of how many at least
 
 
@@ -250,7 +249,8 @@ def _left_out(fitted: Any, rows: Rows, weight: float) -> float | None:
     state, options = fitted.state, fitted.options
     if state.parts is not None or options.dof(*state.model.U.shape) > EXACT_COLUMNS:
         return None
-    first, second = (max(alpha, LEAST_PENALTY * weight) for alpha in options.alpha)
+    # Without any penalty the matrix of dependent columns has no inverse.
+    first, second = (max(alpha, ROUNDING * weight) for alpha in options.alpha)
     gram = Gram.of(rows, Design.at(state.model.U, state.units, options))
     try:
         return float(gram.left_out(rows, (first, second)).squares.sum()) / weight
@@ -258,12 +258,18 @@ def _left_out(fitted: Any, rows: Rows, weight: float) -> float | None:
         return None
 
 
+def noise_eigenvalue(fitted: Any) -> float:
+    """Return about how large the largest eigenvalue of noise alone would be, in units of y."""
+    loss = float(fitted.state.history[-1].loss)
+    return np.sqrt(loss * len(fitted.names) / max(1, fitted.n_rows)).item()
+
+
 def _rank(model: Any, known: Rows | None, penalised: bool, seed: int) -> list[str]:
     """Compare the components, and what the residual has besides, with noise."""
     fitted, state = model.fitted_, model.fitted_.state
     d, k = state.low_rank.U.shape
-    edge = state.history[-1].loss ** 0.5 / state.units.target.scale * (d / fitted.n_rows) ** 0.5
-    strong = int((abs(to_numpy(state.low_rank.s)) > SIGNIFICANT * edge).sum())
+    sizes = abs(to_numpy(state.low_rank.s)) * state.units.target.scale
+    strong = int((sizes > SIGNIFICANT * noise_eigenvalue(fitted)).sum())
     lines: list[str] = []
     if strong < k and not penalised:  # shrunk components may look like noise
         lines.append(

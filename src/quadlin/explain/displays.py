@@ -15,6 +15,7 @@ from quadlin.core.losses import LOSSES
 from quadlin.core.messages import printable
 from quadlin.data.columns import ABSENT
 from quadlin.data.names import position_of
+from quadlin.explain.diagnosis import noise_eigenvalue
 from quadlin.explain.effects import Decomposition, Effects, WholeColumn, column_values, value_pairs
 from quadlin.explain.tables import ROUNDING, prediction_name
 from quadlin.stream.field_stream import FieldStream
@@ -240,12 +241,10 @@ class SpectrumDisplay(Display):
         """Take the eigenvalues of a fitted estimator, for features of standard deviation 1."""
         fitted, state = estimator.fitted_, estimator.fitted_.state
         values = to_numpy(state.model.s).astype(float) * state.units.target.scale
-        d, n = len(estimator.interactions_.names), max(1, estimator.n_samples_seen_)
         # A posterior has shrunk what could be noise, so that its eigenvalues cannot be compared.
         shrunk = fitted.noise is not None or isinstance(fitted.learned, FieldStream)
         no_band = shrunk or LOSSES[estimator.loss].linked
-        error = float("nan") if no_band else estimator.history_[-1].loss ** 0.5
-        noise = float(error) * (d / n) ** 0.5
+        noise = np.nan if no_band else noise_eigenvalue(fitted)
         return cls(values[np.argsort(-np.abs(values), kind="stable")], noise)
 
     size = 4.8, 3.4

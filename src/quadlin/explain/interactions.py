@@ -14,6 +14,7 @@ from quadlin.core.messages import printable
 from quadlin.core.units import Units
 from quadlin.data.names import Name, position_of
 from quadlin.explain.tables import (
+    ROUNDING,
     SHOWN,
     Records,
     columns_of,
@@ -32,7 +33,6 @@ from quadlin.solve.pairs.regression import Errors, Regression
 from quadlin.solve.pairs.search import PairFit
 
 VARIANCE, DEVIANCE = "R²", "D²"
-CANCELLED = 1e-6  # of the largest terms that add up to an entry of M: less counts as zero
 
 
 class Interaction(NamedTuple):
@@ -180,7 +180,7 @@ class Interactions:
             values = 2 * (A[p:stop] * signs) @ A[p]
             values[0] *= self.has_diagonal[order[p]] * squares / 2
             values[1:][self._together(order[p], order[p + 1 : stop])] = 0.0
-            new = np.flatnonzero(np.abs(values) > max(CANCELLED * norms[0] * norms[p], bound))
+            new = np.flatnonzero(np.abs(values) > max(ROUNDING * norms[0] * norms[p], bound))
             ends = np.full(len(new), order[p]), order[p + new]
             pieces.append(np.stack([np.abs(values[new]), *ends], axis=1))
             if sum(map(len, pieces)) >= (2 if bound else 1) * count:

@@ -11,7 +11,7 @@ from quadlin.core.messages import printable
 
 Record = TypeVar("Record")  # a named tuple
 SHOWN = 10  # lines of a printed table
-ROUNDING = 1e-12  # what is left of zero, as a share of the largest
+ROUNDING = 1e-6  # what single precision may leave of zero, as a share of the largest
 NUMBER = re.compile(r"[-+<]?[\d.]|$|n(an|one)$")  # the beginning of a cell that is flush right
 
 
