@@ -39,7 +39,7 @@ from quadlin.solve.lowrank.types import Record, Status
 
 
 class SecondOrderModel(BaseEstimator):
-    """A fitted estimator: its attributes, and what it says about its model and about rows."""
+    """A fitted estimator: its attributes, and explanations of its model and of rows."""
 
     fitted_: Fitted  # everything that was learned; tools such as `save` read it
     n_features_in_: int
@@ -195,7 +195,7 @@ class SecondOrderModel(BaseEstimator):
 
     def _fitted(self, attribute: str) -> Fitted:
         if not self.__sklearn_is_fitted__():
-            # An AttributeError too, so that hasattr() tells the truth.
+            # An AttributeError too, so that hasattr() is False.
             raise NotFittedError(
                 f"This {type(self).__name__} has no {attribute} before `fit` or `partial_fit`."
             )
@@ -343,7 +343,7 @@ class SecondOrderModel(BaseEstimator):
         self._require_one_model()
         if self.fitted_.draws is not None:
             raise ValueError(
-                "The model predicts the mean over its draws, which is not the sum of "
+                "The predictions are means over draws. They are not the sums of "
                 "contributions of any single model. "
                 "Fit with draws=None for contributions."
             )
@@ -386,7 +386,7 @@ class SecondOrderModel(BaseEstimator):
 
         Notes
         -----
-        Pictures need matplotlib; without it the page has none and says so.
+        Pictures need matplotlib; without it the page has a note instead.
         """
         self._require_one_model()
         with each_warning_once():
@@ -453,7 +453,7 @@ class SecondOrderModel(BaseEstimator):
         X, y : rows and targets, or None
             With rows the text also compares their error with the leave-one-out error (up to 1,500
             parameters), and names rows that account for most of the error and columns that look
-            like ids, and says whether the rank is too low: about ten passes.
+            like ids, and suggests a larger rank if the residual shows one: about ten passes.
 
         Returns
         -------

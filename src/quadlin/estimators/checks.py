@@ -193,12 +193,12 @@ def checked_weight(weight: Any, y: Array, some: bool = True) -> Array | None:
     if bool(xp.any(weight < 0)):
         raise ValueError("sample_weight has negative entries; weights must be ≥ 0.")
     if some and not bool(xp.any(weight > 0)):
-        raise ValueError("All entries of sample_weight are zero, which leaves no row to fit.")
+        raise ValueError("All entries of sample_weight are zero, so there is no row to fit.")
     return weight
 
 
 def validated(estimator: Any, X: Any, *target: Any, **checks: Any) -> Any:
-    """Return what `validate_data` does, which notes or compares the names of the columns."""
+    """Return the result of `validate_data`; it also notes or compares the names of the columns."""
     if not _SEES_FRAMES and not hasattr(X, "__dataframe__"):
         frame = nw.from_native(X, eager_only=True, pass_through=True)
         X = frame.to_pandas() if isinstance(frame, nw.DataFrame) else X
@@ -217,7 +217,7 @@ def clear_errors(X: Any = None, y: Any = None) -> Iterator[None]:
                 advice = "Replace such values by finite numbers, or leave those rows out."
                 if name == "X" and "NaN" in words:
                     advice = (
-                        'Use missing="mean", which replaces them by the means of the fitted rows, '
+                        'Use missing="mean" to replace them with the means of the fitted rows, '
                         "or fill or drop them beforehand."
                     )
                 place = _first(np.isnan if "NaN" in words else np.isinf, values, name == "X")
@@ -294,8 +294,8 @@ def check_survey(surveyed: Survey, dtype: Any, names: Sequence[str], options: Op
         raise ValueError("There is 1 row with a target, but a fit needs at least 2. Add rows.")
     if surveyed.tally.rows == 2:
         warn(
-            "There are only 2 rows. A line passes through any two, so the fit says nothing about "
-            "the error of its predictions. Add rows.",
+            "There are only 2 rows. A line passes through any two, so the error of predictions "
+            "cannot be estimated. Add rows.",
         )
     check_weights(surveyed.tally, dtype)
     low = float(surveyed.target.low[0])

@@ -129,7 +129,7 @@ class Classifying(ClassifierMixin, Learning):
         return self._of_log_odds(X, "predict_proba", probabilities, len(fitted.classes))
 
     def predict_log_proba(self, X: RowsLike) -> np.ndarray:
-        """Return the logarithms of `predict_proba`, which do not underflow for two classes.
+        """Return the logarithms of `predict_proba`; for two classes they do not underflow.
 
         Parameters
         ----------
@@ -246,7 +246,7 @@ class Classifying(ClassifierMixin, Learning):
             raise ValueError(f"{label!r} is not a class; there are {labels}.")
         if len(labels) == 2:
             raise ValueError(
-                f"With two classes, the classifier itself has the log-odds, those of {labels[1]!r}."
+                f"With two classes, the classifier itself has the log-odds of {labels[1]!r}."
             )
         one: Self = clone(self)
         part = fitted.parts[labels.index(label)]
@@ -432,7 +432,7 @@ class Classifying(ClassifierMixin, Learning):
     ) -> np.ndarray:
         """Return what a method makes of the log-odds of rows; of a Dask collection, lazily.
 
-        `turned` computes it, in `width` columns of some dtype, by default that of the model.
+        `turned` computes it, in `width` columns of some dtype, by default the dtype of the model.
         """
         fitted = self._classes_fitted()
         if is_dask(X):
@@ -525,7 +525,7 @@ def _joined(fitted: FittedClasses, job: Job, codes: np.ndarray) -> FittedClasses
 
 
 def _watched(on_step: Any, classes: np.ndarray) -> Any:
-    """Return a hook whose attributes are those of a classifier."""
+    """Return a hook that adds the classes to the attributes."""
     if on_step is None:
         return None
 
@@ -547,7 +547,7 @@ def _weighted(chunk: Chunk, codes: np.ndarray, factors: np.ndarray | None) -> Ar
 
 
 def _all_classes(classes: Any, before: np.ndarray | None) -> np.ndarray:
-    """Return the classes of a stream, which the first call has to name."""
+    """Return the classes of a stream; the first call has to name them."""
     if classes is None:
         if before is None:
             raise ValueError(

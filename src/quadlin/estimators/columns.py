@@ -102,7 +102,7 @@ class Columns:
             )
         if source.encoder != self.encoder:
             raise ValueError(
-                "The text columns of the source are encoded differently from those of the fit. "
+                "The text columns of the source are encoded differently than in the fit. "
                 "Open it with encoder=model.encoder_."
             )
         inputs = inputs_of(source)
@@ -147,7 +147,7 @@ def opened(
             columns.check_source(source)
         return source, columns or Columns.of_source(source)
     chunk, columns = checked(estimator, X, y, weight, columns, least)
-    rows = chunk.counting()  # those of weight 0 must not even change how sums are rounded
+    rows = chunk.counting()  # rows of weight 0 must not even change how sums are rounded
     ones = rows.weight is not None and bool(namespace(rows.weight).all(rows.weight == 1))
     weight = None if ones else rows.weight
     return MemorySource(rows.X, rows.y, weight, absent=rows.absent), columns

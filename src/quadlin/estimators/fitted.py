@@ -122,7 +122,7 @@ class FitResult:
     chosen: Options  # rank and penalties as given or chosen
     tally: Tally  # of the rows
     task: Task
-    posterior: Posterior | None = None  # of the levels of fields, which later rows begin with
+    posterior: Posterior | None = None  # of the levels of fields; later rows begin with it
 
     @cached_property
     def stream(self) -> Stream:
@@ -360,7 +360,7 @@ class Fitted:
 
     @cached_property
     def interactions(self) -> Interactions:
-        """Return a view of M in the user's units, whose errors are also those of `pair_report`."""
+        """Return a view of M in the user's units, with the standard errors of `pair_report`."""
         view, report = self._products(), self.pair_report
         if self.law is not None or report is None:
             return view
@@ -381,7 +381,7 @@ class Fitted:
         return self.with_state(with_passes(self.state, rows))
 
     def with_state(self, state: FitState) -> "Fitted":
-        """Return the same with another state, unless it is that of a stream."""
+        """Return the same with another state; a stream keeps its own."""
         if isinstance(self.learned, Stream):
             return self
         return replace(self, learned=replace(self.learned, current=state), train_score=None)
@@ -529,7 +529,7 @@ class FittedClasses:
 
     @property
     def columns(self) -> Columns:
-        """Return the columns, which all parts share."""
+        """Return the columns. All parts share them."""
         return self.parts[0].columns
 
     @property
@@ -555,7 +555,7 @@ class FittedClasses:
         return self.parts[-1].state.history[-1].passes
 
     def with_passes(self, rows: Rows) -> "FittedClasses":
-        """Return the same with all passes over the rows counted, also those of a joint fit."""
+        """Return the same with all passes over the rows counted, also the passes of a joint fit."""
         return replace(self, parts=(*self.parts[:-1], self.parts[-1].with_passes(rows)))
 
     @property
@@ -652,7 +652,7 @@ class Job:
         return hook
 
     def reweighted(self, weight: np.ndarray, y: np.ndarray | None = None) -> "Job":
-        """Return the job with weights multiplied by those of numpy, and perhaps other targets."""
+        """Return the job with its weights multiplied by an array, and perhaps other targets."""
         source = self.source
         like = source.y if isinstance(source, MemorySource) else np.empty(0)
         factors, targets = moved(weight, like), None if y is None else moved(y, like)
@@ -686,5 +686,5 @@ def require_law(fitted: Fitted, estimator: Any, what: str = "Standard errors") -
     else:
         text = f"{what} need `fit` with uncertainty=True; `partial_fit` computes none."
         if hasattr(estimator, "draws"):
-            text += " For rows of one-hot fields, draws=200 also gives those of predictions."
+            text += " For rows of one-hot fields, draws=200 gives intervals of predictions."
     raise AttributeError(text)

@@ -125,8 +125,8 @@ def _can_stream(estimator: Any) -> bool:
     """Raise an error for losses that need several passes, in the way that scikit-learn expects."""
     if not loss_named(estimator.loss).has_moments:
         raise AttributeError(
-            f"There is no partial_fit with loss={estimator.loss!r}, which needs several passes "
-            "over the rows. Use `fit` on rows in memory or in a file."
+            f"There is no partial_fit with loss={estimator.loss!r}, because it needs several "
+            "passes over the rows. Use `fit` on rows in memory or in a file."
         )
     return True
 
@@ -141,7 +141,7 @@ class Learning(CallbackSupportMixin):
     """A mixin of estimators that learn from rows: all at once, or from a stream."""
 
     fitted_: Any
-    rank: Any  # parameters, which subclasses name
+    rank: Any  # parameters that subclasses name
     alpha: Any
     pairs: Any
     loss: str
@@ -329,7 +329,7 @@ class Learning(CallbackSupportMixin):
         return fitted, X
 
     def _begun(self, task: Task, source: MemorySource | Source) -> Stream:
-        """Return the stream that learns rows such as those of a source."""
+        """Return the stream that learns rows of this kind."""
         return task.new_stream()
 
     def _refuse_changes(self, fitted: Fitted) -> None:
@@ -341,7 +341,7 @@ class Learning(CallbackSupportMixin):
             for name in ("rank", "alpha", "fit_intercept")
         }
         # Pairs that `fit` has found became part of M, whose rank the stream goes on with.
-        state = stream.state  # that of an incomplete batch would cost a step, or a fit
+        state = stream.state  # to learn an incomplete batch would cost a step, or a fit
         with_pairs = state is not None and state.parts is not None
         changed["rank"] = changed["rank"] and not (is_auto(self.rank) or with_pairs)
         changed["alpha"] = changed["alpha"] and not is_auto(self.alpha)

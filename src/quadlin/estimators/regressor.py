@@ -288,7 +288,7 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
         `fit` stops when a step would lower the objective by less than this fraction of it. It also
         stops nearer to the optimum than 10⁴·`tol` (at most 1%) of its statistical error.
     max_memory : {"auto", "minimal"} or int, default="auto"
-        Bytes for the first batch of `partial_fit`, which then continues in O(kd) memory. "auto"
+        Bytes for the first batch of `partial_fit`; the rest of the stream needs O(kd) memory. "auto"
         keeps ten rows per parameter; "minimal" keeps none, and has no penalty
         (:doc:`/guide/streams`).
     warm_start : bool, default=False
@@ -373,8 +373,8 @@ class SecondOrderRegressorCV(Regressing, SecondOrderModel):
     r"""Second order linear model with rank and penalties chosen by cross-validation.
 
     A grid search (:class:`sklearn.model_selection.GridSearchCV`) over the `rank` and `alpha` of
-    :class:`SecondOrderRegressor`, which is then fitted to all rows with the best of them, and with
-    the lowest rank of those whose scores hardly differ.
+    :class:`SecondOrderRegressor`. The best candidate is then fitted to all rows: among candidates
+    whose scores hardly differ, the one of the lowest rank.
 
     Parameters
     ----------

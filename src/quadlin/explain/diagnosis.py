@@ -151,7 +151,7 @@ def diagnose(model: Any, rows: Rows | None, automatic: bool, seed: int) -> str:
 
 
 def _were_fitted(state: FitState, rows: Rows) -> bool:
-    """Tell whether rows have the extremes of those of the fit, whatever the weights."""
+    """Tell whether rows have the same extremes as the fitted rows, whatever the weights."""
     features, of_fit = rows.reduce(survey).features, state.features
     pairs = ((features.low, of_fit.low), (features.high, of_fit.high))
     return all(np.array_equal(to_numpy(a), to_numpy(b)) for a, b in pairs)
@@ -244,7 +244,7 @@ def _errors(fitted: Any, known: Rows | None, squares: np.ndarray, weight: np.nda
 def _left_out(fitted: Any, rows: Rows, weight: float) -> float | None:
     """Return the mean squared error of rows left out, where a matrix of the parameters fits.
 
-    The penalties are those of a low-rank M: pairs have another one.
+    Only without pairs, since the penalty of a pair is another one.
     """
     state, options = fitted.state, fitted.options
     if state.parts is not None or options.dof(*state.model.U.shape) > EXACT_COLUMNS:
@@ -261,7 +261,7 @@ def _left_out(fitted: Any, rows: Rows, weight: float) -> float | None:
 def noise_eigenvalue(fitted: Any) -> float:
     """Return about how large the largest eigenvalue of noise alone would be, in units of y."""
     loss = float(fitted.state.history[-1].loss)
-    return np.sqrt(loss * len(fitted.names) / max(1, fitted.n_rows)).item()
+    return sqrt(loss * len(fitted.names) / max(1, fitted.n_rows))
 
 
 def _rank(model: Any, known: Rows | None, penalised: bool, seed: int) -> list[str]:

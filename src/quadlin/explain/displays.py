@@ -23,7 +23,7 @@ from quadlin.stream.field_stream import FieldStream
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^v<P"
 LINES = ("-", "--", "-.", ":")
-USUAL = 1e-2, 1e4  # numbers beyond do not fit into a cell, but those of a power of ten
+USUAL = 1e-2, 1e4  # numbers beyond do not fit into a cell; multiples of a power of ten do
 GRID = 41  # points along a column of numbers
 POINTS = 1000  # rows that are drawn
 TAILS = (1, 99)  # percent of the rows that the grid reaches between

@@ -41,7 +41,7 @@ MOST_COLUMNS = 1000  # whose pairs are all looked at: half a million
 INDEPENDENT = "rows like those fitted, if the columns were independent"
 OTHER_PAIRS = "other pairs"
 ZERO = object()  # the value of a column whose features are all zero
-ENDS = "_=:.- /"  # what may stand between the name of a column and that of a level
+ENDS = "_=:.- /"  # what may stand between the name of a column and the name of a level
 MEAN = "the mean of the fitted rows"
 
 
@@ -83,7 +83,7 @@ def whole_columns(
     fields : sequence of arrays
         The positions of the features of each one-hot group.
     encoder : TableEncoder or None
-        Of the text columns, which knows their names; other groups are named after their features.
+        Of the text columns. Other groups are named after their features.
 
     Returns
     -------
@@ -588,7 +588,7 @@ class Contributions:
 
     @property
     def prediction(self) -> np.ndarray:
-        """Return the sums over the parts, which are the predictions."""
+        """Return the predictions: the sums over the parts."""
         return np.asarray(self.baseline + self.columns.sum(axis=1) + self.pairs.sum(axis=1))
 
     def to_frame(self) -> Any:

@@ -161,8 +161,7 @@ class Interactions:
         -------
         list of Interaction
             `first`, `second`, the `coefficient` of x_i·x_j in y, its `strength` (the same for
-            standardised features) and its `std_error`, which is None without
-            ``uncertainty=True``.
+            standardised features) and its `std_error` (None without ``uncertainty=True``).
         """
         if count < 1:
             return []
@@ -277,7 +276,7 @@ class PairReport(Records[Pair]):
     n_rows_fitted : int or None
         For a stream: the rows behind coefficients and tests, while `n_rows` were searched.
     rank : int
-        Of the low-rank part of the model, which has products of all features, besides the pairs.
+        Of the low-rank part of the model. It has products of all features.
     """
 
     pairs: list[Pair]
@@ -410,7 +409,7 @@ def report_of(
 ) -> PairReport:
     """Return the report of a search in the user's units, with the coefficients of `tested`.
 
-    `low_rank` tells whether something of low rank is left; None looks for it.
+    `low_rank` is whether something of low rank is left; None looks for it.
     """
     start, shown = fit.path[0].value, tested or fit
     path = [
@@ -511,9 +510,9 @@ def report_of_products(
 ) -> PairReport:
     """Return a report whose pairs have the coefficients of whole products, as `view` has them.
 
-    A search measures a level from the other levels, and given a low-rank part. The standard error
-    is that of the same coefficient. Where the model has none, it is that of the search if nothing
-    but the pair contributes to the product: then the one coefficient is a multiple of the other.
+    A search measures a level from the other levels, and beside a given low-rank part. The standard
+    error is the model's own. Where the model has none, it comes from the search if only the pair
+    contributes to the product: one coefficient is then a multiple of the other.
     """
 
     def columns(pair: Pair) -> frozenset[tuple[int, int]]:
