@@ -288,8 +288,8 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
         `fit` stops when a step would lower the objective by less than this fraction of it. It also
         stops nearer to the optimum than 10⁴·`tol` (at most 1%) of its statistical error.
     max_memory : {"auto", "minimal"} or int, default="auto"
-        Bytes for the first batch of `partial_fit`; the rest of the stream needs O(kd) memory. "auto"
-        keeps ten rows per parameter; "minimal" keeps none, and has no penalty
+        Bytes for the first batch of `partial_fit`; the rest of the stream needs O(kd) memory.
+        "auto" keeps ten rows per parameter; "minimal" keeps none, and has no penalty
         (:doc:`/guide/streams`).
     warm_start : bool, default=False
         Whether `fit` starts from the last model. It pays with a given rank and penalty.

@@ -78,7 +78,7 @@ def quality_of(model: Any, X: Any = None, y: Any = None, sample_weight: Any = No
 
 
 def _of_the_fit(model: Any, name: str) -> Quality | None:
-    """Return the score that the objective implies for the fitted rows; a penalty makes it a bound."""
+    """Return the score of the fitted rows by the objective; a penalty makes it a bound."""
     fitted, history, training = model.fitted_, model.history_, "on the fitted rows (training)"
     variance = float(model.target_moments_.var[0])
     if fitted.train_score is not None:
@@ -355,7 +355,7 @@ def _displays(model: Any, X: Any, target: str | None) -> Iterator[tuple[str, str
         heat = InteractionDisplay.from_estimator(model, X)
         words = (
             f"Strength of each pair of columns: the standard deviation, over {heat.rows}, of what "
-            "the pair adds to the prediction. For two columns of numbers, the sign is the sign of the "
+            "the pair adds to the prediction. For two columns of numbers it has the sign of the "
             "coefficient of their product. Grey cells are columns alone. "
             f"{heat.shown}"
         ).rstrip()
