@@ -29,7 +29,7 @@ from quadlin.solve.composite.fitting import TableFit
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import two_sided
 from quadlin.solve.lowrank.observations import LEAST_FREEDOM
-from quadlin.solve.pairs.regression import Errors, Regression
+from quadlin.solve.pairs.regression import Errors, PairNotes, Regression
 from quadlin.solve.pairs.search import PairFit
 
 VARIANCE, DEVIANCE = "R²", "D²"
@@ -411,24 +411,33 @@ def report_of(
 
     `low_rank` is whether something of low rank is left; None looks for it.
     """
-    start, shown = fit.path[0].value, tested or fit
-    path = [
-        PathStep(m, choice.value - start, 1 - choice.loss / fit.search.power)
-        for m, choice in enumerate(fit.path)
-    ]
+    shown = tested or fit
     search = shown.search
     some = [names[j] for j in search.features.tolist()]
     tests = (shown.regression, shown.from_means(), fit.entry, some, search.units, search.power)
+    return replace(
+        report_of_notes(names, fit.notes(n_rows)),
+        pairs=pairs_of(*tests),
+        low_rank=not spectrum_beside(fit).is_noise if low_rank is None else low_rank,
+        test_on=None if tested is None else "half",
+    )
+
+
+def report_of_notes(names: Sequence[str], notes: PairNotes) -> PairReport:
+    """Return the report of a search without its pairs."""
+    exchangeable = [
+        Exchange((names[i], names[j]), (names[k], names[l]), cost)
+        for (i, j), (k, l), cost in notes.exchangeable
+    ]
     return PairReport(
-        pairs_of(*tests),
-        _exchanges(names, fit.exchangeable),
-        path,
-        n_rows,
+        [],
+        exchangeable,
+        [PathStep(m, value, r2) for m, (value, r2) in enumerate(notes.path)],
+        notes.n_rows,
         len(names),
-        fit.search.criterion.candidates,
-        not spectrum_beside(fit).is_noise if low_rank is None else low_rank,
-        fit.at_limit,
-        None if tested is None else "half",
+        notes.candidates,
+        at_limit=notes.at_limit,
+        measure=DEVIANCE if notes.deviance else VARIANCE,
     )
 
 
@@ -454,8 +463,7 @@ def _report_of_outcome(names: Sequence[str], outcome: PairOutcome) -> PairReport
     if searched is None:
         return None
     if joint is None:
-        path = [PathStep(0, 0.0, searched.path[0][1])]
-        return PairReport([], [], path, searched.n_rows, len(names), searched.candidates)
+        return report_of_notes(names, searched)
     return report_of(names, joint, searched.n_rows, low_rank=False)
 
 
@@ -468,15 +476,7 @@ def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairRep
     notes, running = state.notes, state.running
     if notes is None or (running is None and len(notes.path) > 1):
         return None
-    report = PairReport(
-        [],
-        [],
-        [PathStep(m, value, r2) for m, (value, r2) in enumerate(notes.path)],
-        notes.n_rows,
-        len(names),
-        notes.candidates,
-        measure=DEVIANCE if notes.deviance else VARIANCE,
-    )
+    report = report_of_notes(names, notes)
     if running is None:
         return report
     regression, units = running.regression, running.units
@@ -489,20 +489,8 @@ def stream_report(names: Sequence[str], state: FitState, n_rows: int) -> PairRep
         share = float(state.target.mean[0])
         power = state.target.weight * constant_deviance(share, log_odds(share))
     shown, order = (regression.coef, errors), to_numpy(running.order)
-    return replace(
-        report,
-        pairs=pairs_of(regression, shown, order, names, units, power),
-        exchangeable=_exchanges(names, notes.exchangeable),
-        at_limit=notes.at_limit,
-        n_rows_fitted=n_rows,
-    )
-
-
-def _exchanges(names: Sequence[str], exchangeable: Sequence[Any]) -> list[Exchange]:
-    return [
-        Exchange((names[i], names[j]), (names[k], names[l]), cost)
-        for (i, j), (k, l), cost in exchangeable
-    ]
+    pairs = pairs_of(regression, shown, order, names, units, power)
+    return replace(report, pairs=pairs, n_rows_fitted=n_rows)
 
 
 def report_of_products(

@@ -164,9 +164,7 @@ class PairOutcome:
         searched, joint = self.searched, self.joint
         if searched is None or joint is None:
             return searched
-        power, candidates = joint.search.power, joint.search.criterion.candidates
-        path = tuple((c.value - joint.path[0].value, 1 - c.loss / power) for c in joint.path)
-        return PairNotes(searched.n_rows, candidates, path, joint.exchangeable, joint.at_limit)
+        return joint.notes(searched.n_rows)
 
     def for_stream(self, most: float = inf) -> FitState:
         """Return the state from which a stream can continue.

@@ -93,9 +93,23 @@ def fit_table(
     if rows.engine.hosted is not None:
         rows = replace(rows, engine=rows.engine.hosted)
         return _fit_on_host(rows, plan, warm, on_step, surveyed)
-    units = plan.make_units(surveyed.features, surveyed.target)
-    start = warm_start(warm, units, plan.options)
-    return _fit_in_units(rows, units, plan, start, on_step, surveyed)
+    options, seed = plan.options, plan.seed
+
+    def state(solution: Solution, white: Whitener) -> FitState:
+        return fit_state(solution, surveyed, options, plan.make_units, white)
+
+    hook = None if on_step is None else lambda solution: on_step(state(solution, Identity()))
+    units, tally, fitted = plan.make_units(surveyed.features, surveyed.target), surveyed.tally, None
+    d, start = int(units.scale.shape[0]), warm_start(warm, units, options)
+    automatic = start is None and options.solver == "auto" and units.target.power > 0
+    if automatic and not 0 < options.rank < d:
+        start = unrestricted_optimum(rows, units, options, tally.effective)
+    elif automatic and not products_pay(tally.effective, d):
+        fitted = fit_from_few(rows, units, options, plan.make_units, tally, seed, hook)
+    if fitted is not None:
+        return state(*fitted)
+    rng, weight = np.random.default_rng(seed), surveyed.features.weight
+    return state(*fit_rows(rows, units, options, weight, rng, start, hook, tally.effective))
 
 
 def warm_start(warm: FitState | None, units: Units, options: Options) -> Model | None:
@@ -107,27 +121,6 @@ def warm_start(warm: FitState | None, units: Units, options: Options) -> Model |
         return None
     start = in_units(warm.model, warm.units, units)
     return with_rank(positive(start) if options.psd else start, options.rank)
-
-
-def _fit_in_units(
-    rows: Rows, units: Units, plan: Plan, start: Model | None, on_step: OnState, surveyed: Survey
-) -> FitState:
-    options, seed = plan.options, plan.seed
-
-    def state(solution: Solution, white: Whitener) -> FitState:
-        return fit_state(solution, surveyed, options, plan.make_units, white)
-
-    hook = None if on_step is None else lambda solution: on_step(state(solution, Identity()))
-    d, tally, fitted = int(units.scale.shape[0]), surveyed.tally, None
-    low = options.solver == "auto" and 0 < options.rank < d and units.target.power > 0
-    if start is None and low and not products_pay(tally.effective, d):
-        fitted = fit_from_few(rows, units, options, plan.make_units, tally, seed, hook)
-    if fitted is not None:
-        return state(*fitted)
-    if start is None and options.solver == "auto" and not low and units.target.power > 0:
-        start = unrestricted_optimum(rows, units, options, tally.effective)
-    rng, weight = np.random.default_rng(seed), surveyed.features.weight
-    return state(*fit_rows(rows, units, options, weight, rng, start, hook, tally.effective))
 
 
 def _fit_on_host(

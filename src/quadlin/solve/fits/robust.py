@@ -32,9 +32,9 @@ ROUNDS, PASSES = 30, 2000  # maxima: with as many parameters as rows, weights ma
 FAR = (1e6, 1e3, 10.0)  # g
 SETTLED = 1e-4  # the largest change of a weight that counts as none
 ROUGHLY = 0.03  # the same for the weights with which rank and penalties are chosen
-WITHIN = 1e-3  # of `tol`: a fit that starts at the last one must notice small changes
 # A change of weights by δ changes the objective by about δ²: the tolerance of a fit is this share
-# of it, and the first tolerance is the second number.
+# of it, and the first tolerance is the second number. The last one is the same share of `tol`, so
+# that a fit that starts at the one before notices small changes.
 SHARE, FIRST_TOL = 1e-2, 1e-4
 
 Fit = Callable[[Rows, FitState | None, float], FitState]  # rows, a start and a tolerance
@@ -102,7 +102,7 @@ def fit_robustly(
 
 def tighter(tol: float, eps: float) -> float:
     """Return the tolerance of a reweighted fit; sums of rounded terms are not exact to eps/64."""
-    return min(tol, max(WITHIN * tol, eps / 64))
+    return min(tol, max(SHARE * tol, eps / 64))
 
 
 def huber_factor(size: np.ndarray, far: float) -> np.ndarray:

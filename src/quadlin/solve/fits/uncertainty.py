@@ -29,7 +29,7 @@ a population. With Huber's loss, ω are the weights of its reweighted least squa
 curved only inside the bend, so the rows outside are subtracted from A.
 
 If A is too large to be formed, a draw solves A t = JᵀΩ^½ε + R^½η by conjugate gradients, with ε and
-η normal, so its covariance is A⁻¹.
+η of variance 1, so its covariance is A⁻¹.
 
 A missing number is replaced by its mean. If it is δ standard deviations from there, the prediction
 changes by gδ + mδ², where g is the slope and m the coefficient of the square, so that
@@ -66,12 +66,12 @@ from quadlin.solve.lowrank.design import EXACT_COLUMNS, Design
 from quadlin.solve.lowrank.gauss_newton import GaussNewton, smallest_loss
 from quadlin.solve.lowrank.levels import Fields, settled_steps
 from quadlin.solve.lowrank.linear_model import Gram
+from quadlin.solve.lowrank.observations import row_hash
 from quadlin.solve.lowrank.tangent import Ridge
 from quadlin.solve.lowrank.types import Options, Problem
 from quadlin.solve.lowrank.whitening import Whitener
 
 NORMAL = 1e12  # degrees of freedom with which Student's law is the normal one
-NOISE_ROWS = 256  # whose noise is drawn together
 TOL, PASSES = 1e-3, 100  # of a draw, far below the 9% error of 64 draws
 DRAWS = 64  # a standard error from m draws is itself uncertain by 1/√(2m), here 9%
 INSIDE = 0.05  # of the curvature along a direction: the least that remains with Huber's loss
@@ -341,16 +341,13 @@ def noise_sums(
 
 
 def noise(places: range, seed: int, draws: int) -> np.ndarray:
-    """Draw the noise of some rows; it depends on their positions, not on how rows are cut."""
-    if not places:
-        return np.empty((0, draws))
-    first, last = places[0] // NOISE_ROWS, places[-1] // NOISE_ROWS
-    drawn = [
-        np.random.default_rng([seed, number]).standard_normal((NOISE_ROWS, draws))
-        for number in range(first, last + 1)
-    ]
-    start = places[0] - first * NOISE_ROWS
-    return np.concatenate(drawn)[start : start + len(places)]
+    """Return random signs for some rows; they depend on their positions, not on how rows are cut.
+
+    All that matters of noise is its variance of 1.
+    """
+    numbers = np.arange(len(places) * draws, dtype=np.uint64) + np.uint64(places.start * draws)
+    bits = row_hash(numbers, seed).reshape(-1, draws) >> np.uint64(63)
+    return 1.0 - 2.0 * bits.astype(np.float64)
 
 
 def ridge_noise(task: GaussNewton, E: Array, n: float, draws: int, size: float) -> Ridge:

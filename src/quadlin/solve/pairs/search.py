@@ -24,13 +24,12 @@ from quadlin.core.engine import Additive
 from quadlin.core.model import Model, constant_model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.design import EXACT_COLUMNS, Design
+from quadlin.solve.lowrank.design import EXACT_COLUMNS, EXACT_FEATURES, Design
 from quadlin.solve.lowrank.gauss_newton import BACKTRACKS
 from quadlin.solve.lowrank.linear_model import column_products
 from quadlin.solve.lowrank.types import NO_NOISE, Options
 from quadlin.solve.pairs.products import (
     MOST_FEATURES,
-    Pair,
     PairTerms,
     ProductMoments,
     ResidualMoments,
@@ -46,6 +45,7 @@ from quadlin.solve.pairs.regression import (
     Criterion,
     Errors,
     PairChoice,
+    PairNotes,
     Penalties,
     Regression,
     Stepwise,
@@ -55,12 +55,12 @@ Group = tuple[int, ...]  # products that are chosen together: positions i·d + j
 ROUNDS, MOST_PAIRS = 60, 32
 STEPS, TOL = 20, 1e-9  # of the joint fit; the relative change of the objective that ends it
 FALSE_ALARMS = 0.05  # of a table without interactions: the level of tests that use few rows
-FEWEST, PER_PAIR = 2.0, 10.0  # rows beyond the parameters: for one pair, and for each further one
+# Rows beyond the parameters: for one pair, and for each further one. Two sparse features must occur
+# together in as many rows as the latter.
+FEWEST, PER_PAIR = 2.0, 10.0
 EXCHANGEABLE = 6.0  # a difference of the criterion, 2·log(20), that is not strong evidence
 SHORTLIST, BLOCKS = 48, 4  # products, and blocks of them, that are tried in a round
 WORTH_A_LOOK = 0.5  # of the t² for entry, since only two features are projected out here
-FEWEST_TOGETHER = 10  # rows in which two sparse features must occur together
-SEARCHED_IN_FULL = 400  # features with the largest scores, of more than fit in a matrix
 
 
 class Screen:
@@ -256,13 +256,15 @@ class PairSearch:
         listed = self._listed([tuple(sorted(group.tolist())) for group in together])
         return listed.fit(range(len(listed.groups)))
 
-    def moved(self, model: Model, fit: "PairFit") -> "PairFit":
-        """Return the regression with another L of the same rank, and the same products: one pass.
+    def moved(self, fit: "PairFit", size: float) -> "PairFit":
+        """Return the regression with L moved by a share of its step, and the same products: a pass.
 
         The loss and the degrees of freedom without products stay those of the first L.
         """
-        other = copy(self)
-        other.model, other.design = model, Design.at(model.U, self.units, self.design.options)
+        other, theta = copy(self), self.design.parameters(self.model)
+        theta += size * (fit.regression.theta[: len(theta)] - theta)
+        other.model = model = self.design.model(theta, fit.regression.constant)
+        other.design = Design.at(model.U, self.units, self.design.options)
         other.products = np.unique(self._positions(fit.i, fit.j))
         design, b = other.design_with(other.products), len(self.sums) - 1
         other.with_products = to_numpy(self.rows.reduce(column_products, design).gram)
@@ -433,17 +435,19 @@ class PairFit:
         taken = self.choice.taken
         return tuple(self.listed.step.judged(taken[:m]) for m in range(len(taken) + 1))
 
-    @cached_property
-    def exchangeable(self) -> tuple[tuple[Pair, Pair, float], ...]:
-        """Return chosen pairs with others that are about as good, and the cost of the others."""
-        step, at, groups = self.listed.step, self.search.features, self.listed.groups
-        first = [tuple(at[[*divmod(group[0], self.search.d)]].tolist()) for group in groups]
-        return tuple(
+    def notes(self, n_rows: int) -> PairNotes:
+        """Return what the search has tried in so many rows, and its path to the chosen pairs."""
+        step, search, path = self.listed.step, self.search, self.path
+        steps = tuple((each.value - path[0].value, 1 - each.loss / search.power) for each in path)
+        groups = self.listed.groups
+        first = [tuple(search.features[[*divmod(group[0], search.d)]].tolist()) for group in groups]
+        others = tuple(
             (first[g], first[other], cost)
             for g, others in step.exchanges(self.choice, EXCHANGEABLE).items()
             for other, cost in others
             if step.single[g] and step.single[other]
         )
+        return PairNotes(n_rows, search.criterion.candidates, steps, others, self.at_limit)
 
     def left_out_squares(self) -> np.ndarray:
         """Return ωe² of each observation, left out of the regression: one pass."""
@@ -469,7 +473,7 @@ class PairFit:
             before = at.objective
             if before - at.regression.objective <= TOL * before:
                 break
-            tried = (at.search.moved(at.towards(size), at) for size in BACKTRACKS)
+            tried = (at.search.moved(at, size) for size in BACKTRACKS)
             reached = next((each for each in tried if each.objective < before), None)
             if reached is None:
                 break
@@ -477,13 +481,6 @@ class PairFit:
             if before - at.objective <= TOL * before:
                 break
         return at
-
-    def towards(self, size: float) -> Model:
-        """Return the model with L moved by a share of the step of the regression."""
-        design, moving = self.search.design, self.regression.theta
-        theta = design.parameters(self.search.model)
-        theta += size * (moving[: len(theta)] - theta)
-        return design.model(theta, self.regression.constant)
 
 
 @dataclass(frozen=True)
@@ -535,15 +532,15 @@ def sparse_search(
     If two sparse features never occur together, s_i·s_j is zero in every row, and z_i·z_j, which is
     s_i·s_j up to linear terms, adds nothing to w. So it is enough to keep the sums of products that
     occur; columns without a zero are centred. Memory: three numbers for each two features that
-    occur together in some row. The features with the largest scores, at most 400, are then searched
+    occur together in some row. The features with the largest scores, at most 500, are then searched
     in full; every product that occurred in ten rows counts as tried. The w of other features stays
     as in the model.
     """
     *occurs, n = np.asarray(sum(rows.collect(occurrences)))
-    often = np.flatnonzero((np.array(occurs) >= FEWEST_TOGETHER) & (np.asarray(units.scale) > 0))
+    often = np.flatnonzero((np.array(occurs) >= PER_PAIR) & (np.asarray(units.scale) > 0))
     sums = rows.reduce(together, model, units, often, np.array(occurs)[often] == n)
     count = sums.rows.tocoo()
-    enough = count.data >= FEWEST_TOGETHER
+    enough = count.data >= PER_PAIR
     i, j = count.row[enough], count.col[enough]
     candidates = max(int(enough.sum()), 1)
     power, moments = (np.asarray(a.tocsr()[i, j]).ravel() for a in (sums.power, sums.moments))
@@ -553,7 +550,7 @@ def sparse_search(
     order = np.argsort(-t2, kind="stable")
     order = order[t2[order] > WORTH_A_LOOK * entry]
     both = np.stack([often[i[order]], often[j[order]]], axis=1).ravel()
-    features = np.sort([*dict.fromkeys(both.tolist())][:SEARCHED_IN_FULL]).astype(np.int64)
+    features = np.sort([*dict.fromkeys(both.tolist())][:EXACT_FEATURES]).astype(np.int64)
     return PairSearch(
         rows,
         units,
