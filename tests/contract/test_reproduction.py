@@ -12,7 +12,7 @@ from contract.test_command_line import call
 from quadlin.paper.report import BEGIN, END, results_as_markdown
 from quadlin.paper.runner import frames, lines_of
 from quadlin.paper.studies import studies
-from quadlin.paper.studies.recovery import fewest_rows
+from quadlin.paper.studies.fits import fewest_rows
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "reproduction" / "full"

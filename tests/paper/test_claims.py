@@ -9,8 +9,7 @@ import pytest
 
 from quadlin.paper.iterations import solve_systems
 from quadlin.paper.problems import law, sample
-from quadlin.paper.studies import rates, studies
-from quadlin.paper.study import power, powers
+from quadlin.paper.studies import power, powers, rates, studies
 
 
 @cache

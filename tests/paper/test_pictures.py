@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from quadlin.paper.pictures import Curves, Map, convergence
+from quadlin.paper.studies import Curves, Map, convergence
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt  # after the choice of the backend

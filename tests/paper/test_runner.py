@@ -5,11 +5,10 @@ import json
 import pytest
 
 from quadlin.paper import runner
-from quadlin.paper.pictures import Curves
 from quadlin.paper.report import write_report
 from quadlin.paper.runner import RESULTS, FolderError, TaskFailedError, frames, reproduce
+from quadlin.paper.studies import Curves, Study, Verdict
 from quadlin.paper.studies.panels import Settings
-from quadlin.paper.study import Study, Verdict
 
 
 @pytest.fixture

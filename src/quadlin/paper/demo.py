@@ -13,7 +13,7 @@ from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.explain.displays import InteractionDisplay
 from quadlin.explain.tables import product_name
 from quadlin.metrics import nmse
-from quadlin.paper.pictures import Curves
+from quadlin.paper.studies import Curves
 
 FOLDER = Path("demo")
 

@@ -30,41 +30,23 @@ from quadlin.core.arrays import Array, namespace, to_numpy
 from quadlin.core.block import Block
 from quadlin.core.chunks import MemorySource
 from quadlin.core.messages import warn
-from quadlin.core.model import predict, to_raw
+from quadlin.core.model import predict
 from quadlin.core.moments import moments_of
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.paper.iterations import ITERATIONS, Batches, Iterate
-from quadlin.paper.problems import Law, Sample, load, matrix
-from quadlin.paper.study import Row
+from quadlin.paper.problems import Law, Sample, load
+from quadlin.paper.studies import LARGEST, Row
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.types import Options, Solution, finished
 
 Predict = Callable[[Array], Array]  # rows as sampled (n, d) → (n,)
-METHODS: dict[str, tuple[str, str, str, str]] = {  # name, colour, marker and line in all pictures
-    "published": ("authors' code", "#88CCEE", "X", "-"),
-    "plain": ("plain MES", "#0072B2", "o", "-"),
-    "gaussian": ("2016 MES", "#DDCC77", "8", ":"),
-    "plain without squares": ("plain MES without squares", "#117733", "P", "-."),
-    "literal": ("literal MES", "#56B4E9", "v", ":"),
-    "guarded": ("quadlin MES", "#009E73", "s", "-"),
-    "polished": ("quadlin fit", "#000000", "D", "-"),
-    "gd_printed": ("printed GD", "#D55E00", "^", "--"),
-    "gd_standardised": ("standardised GD", "#E69F00", "<", "--"),
-    "stream": ("quadlin one pass", "#332288", "*", "--"),
-}
 SOLVERS = {"polished": "auto", "guarded": "moments"}  # of our own estimator
 BUILT_IN = (*SOLVERS, *ITERATIONS)  # that the panels can run
 FITS = ("plain", "guarded", "polished")  # that most studies compare
 SETTLED = 1e-8  # the rule of the paper: the training error falls by less than this per iteration
 LOST = 1e6  # a training NMSE above this never recovers
 ROUNDING = 1e-28  # and one below this cannot fall
-LARGEST = 1e30  # stands for an infinite error, since JSON has no infinity
-
-
-def name_of(key: str) -> str:
-    """Return the name of a method; a user's solver is named by its key."""
-    return METHODS[key][0] if key in METHODS else key
 
 
 @dataclass(frozen=True)
@@ -84,10 +66,11 @@ class Step:
     passes: int
     loss: float  # mean squared error on the training rows
     predict: Predict
-    raw: Callable[[], tuple[float, np.ndarray, np.ndarray]]  # b, w and M
+    raw: Callable[[], tuple[float, np.ndarray, np.ndarray]] | None = None  # b, w and M
 
     def error(self, truth: Any) -> float:
         """Return the paper's error ‖ŵ − w‖ + ‖M̂ − M‖₂."""
+        assert self.raw is not None
         _, w, M = self.raw()
         return float(np.linalg.norm(w - truth.w) + np.linalg.norm(M - truth.M, 2))
 
@@ -165,10 +148,7 @@ def _observe_fit(
     squares = True if setting.has_diagonal else "auto"
     units = UnitsMaker(squares, True, X.dtype, names)(*moments_of(rows))
     target = units.target
-    mean = float(target.mean)
     variance = target.power * target.scale**2
-    nothing = np.zeros(X.shape[1]), np.zeros((X.shape[1],) * 2)
-    start = Step(rows.walks, variance, lambda X: 0.0 * X[:, 0] + mean, lambda: (mean, *nothing))
 
     def note(solution: Solution) -> bool:
         model, record = solution.model, solution.history[-1]
@@ -176,15 +156,9 @@ def _observe_fit(
         def values(X: Array) -> Array:
             return target.mean + target.scale * predict(model, Block(X, units))
 
-        def raw() -> tuple[float, np.ndarray, np.ndarray]:
-            found = to_raw(model, units)
-            free = to_numpy(units.free) > 0
-            M = matrix(found.components.T, found.eigenvalues, free)
-            return float(found.intercept), found.coef, M
+        return seen(Step(rows.walks, record.loss, values))
 
-        return seen(Step(rows.walks, record.loss, values, raw))
-
-    if seen(start):
+    if seen(Step(rows.walks, variance, lambda X: 0.0 * X[:, 0] + float(target.mean))):
         return
     options = Options(setting.rank, max_iter=setting.max_iter, tol=0.0, solver=solver)
     rng = np.random.default_rng(setting.seed)

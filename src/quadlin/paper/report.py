@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from quadlin.files.atomic import atomic_write
-from quadlin.paper.methods import METHODS, name_of
 from quadlin.paper.problems import law
 from quadlin.paper.runner import FolderError, frames, head_of, lines_of
-from quadlin.paper.studies import studies
+from quadlin.paper.studies import METHODS, Study, Verdict, name_of, studies
 from quadlin.paper.studies.panels import PANELS, Settings, ends, final_errors, overview, panel
-from quadlin.paper.study import Study, Verdict
 
 PAGE, FIGURES = "report.html", "figures"
 BADGES = {"yes": "✓ yes", "in part": "◐ in part", "no": "✗ no", "not judged": "– not judged"}
@@ -29,7 +27,7 @@ SIZE_WORDS = {
 }
 # The files contain no date and no random ids: the same results give the same bytes.
 LOOK = {"font.size": 12, "axes.titlesize": "medium", "svg.hashsalt": "quadlin"}
-DPI, COLOURS = 219, 64  # 1,400 pixels wide
+DPI = 219  # 1,400 pixels wide
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
@@ -150,17 +148,12 @@ def _figures(study: str, pictures: Mapping[str, Any], folder: Path) -> str:
             shape = getattr(picture, "shape", (1, 1))
             figure, axes = plt.subplots(*shape, figsize=picture.size, layout="constrained")
             picture.draw(axes)
-            buffer, svg = BytesIO(), BytesIO()
-            figure.savefig(buffer, format="png", dpi=DPI)
-            image: Any = import_module("PIL.Image")
-            small = BytesIO()
-            image.open(buffer).convert("RGB").quantize(COLOURS).save(small, "png", optimize=True)
-            figure.set_layout_engine("none")  # it is complete
-            figure.savefig(svg, format="svg", metadata={"Date": None})
+            for kind, more in (("png", {"dpi": DPI}), ("svg", {"metadata": {"Date": None}})):
+                buffer = BytesIO()
+                figure.savefig(buffer, format=kind, **more)
+                _write(folder / f"{study}-{name}.{kind}", buffer.getvalue())
             plt.close(figure)
-            for content, kind in ((small, "png"), (svg, "svg")):
-                _write(folder / f"{study}-{name}.{kind}", content.getvalue())
-            data = base64.b64encode(svg.getvalue()).decode()
+            data = base64.b64encode(buffer.getvalue()).decode()
             drawn.append(
                 f'<figure><img alt="{study}, {name}" src="data:image/svg+xml;base64,{data}">'
                 "</figure>"

@@ -16,9 +16,8 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from quadlin.core.version import __version__
-from quadlin.paper.studies import studies
+from quadlin.paper.studies import SIZES, Row, Study, Task, studies
 from quadlin.paper.studies.panels import SettingError, Settings, customised
-from quadlin.paper.study import SIZES, Row, Study, Task
 
 RESULTS = "results.jsonl"  # committed results are compressed, with .gz behind
 PACKAGES = {name: name for name in ("numpy", "scipy", "torch")} | {"scikit-learn": "sklearn"}

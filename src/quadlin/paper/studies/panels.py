@@ -10,18 +10,25 @@ import numpy as np
 
 from quadlin.core.arrays import Array
 from quadlin.metrics import degrees_of_freedom
-from quadlin.paper.methods import (
-    BUILT_IN,
-    METHODS,
-    ROUNDING,
-    Race,
-    Setting,
-    load_solver,
-    name_of,
-)
-from quadlin.paper.pictures import Curves, convergence, series
+from quadlin.paper.methods import BUILT_IN, ROUNDING, Race, Setting, load_solver
 from quadlin.paper.problems import law, sample
-from quadlin.paper.study import EXACT, Frame, Row, Study, Task, Verdict, claims, listed, text_of
+from quadlin.paper.studies import (
+    EXACT,
+    METHODS,
+    Curves,
+    Frame,
+    Row,
+    Study,
+    Task,
+    Verdict,
+    claims,
+    convergence,
+    listed,
+    name_of,
+    series,
+    study,
+    text_of,
+)
 
 LEVELS = ("truncated:0", "truncated:0.001", "truncated:0.01", "truncated:0.1")
 PANELS: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {  # distributions, noises
@@ -348,4 +355,78 @@ def customised(study: Study, settings: Settings, size: str) -> Study:
     return panel(study.name, settings)
 
 
-STUDIES = [panel(name) for name in PANELS]
+COMPARED = ("published", "plain", "gaussian", "guarded", *DESCENTS)
+ITERATIONS = claims()["panels"]["sizes"]["full"]["iterations"]  # the paper's
+KEPT = 60  # lines kept of a run: the first, the last and some between
+PLACES = {  # features, whether the eigenvectors of M are single features, and words
+    "mild": ("truncated:3", False, "min(x̂, 3)"),
+    "a = 0.1": ("truncated:0.1", False, "min(x̂, 0.1)"),
+    "a = 0": ("truncated:0", False, "min(x̂, 0)"),
+    "a = 0, coherent": ("truncated:0", True, "min(x̂, 0), coherent U"),
+    "exponential": ("exponential", False, "exponential"),
+}
+
+
+def run_causes(task: Task, device: str) -> list[Row]:
+    """Return the test error of some of the iterations."""
+    name, coherent, _ = PLACES[task["place"]]
+    place = (task["n"], task["d"], task["k"], task["seed"])
+    data = sample(name, *place, standardised=False, b=0.0, coherent=coherent)
+    setting = Setting(task["k"], True, task["steps"], task["seed"])
+    race = Race(data.X, data.y, data.X_test, data.y_test, setting, until_settled=False)
+    lines = race.run(task["method"])
+    kept = set(np.geomspace(1, len(lines), KEPT).astype(int) - 1) | {ITERATIONS}
+    return [
+        {"iteration": line["iteration"], "passes": line["passes"], "nmse": line["nmse"]}
+        for number, line in enumerate(lines)
+        if number in kept
+    ]
+
+
+def errors_at(frame: Frame, at: float = np.inf) -> Any:
+    """Return the median of the last error up to an iteration, by place and method."""
+    rows = frame[frame["iteration"] <= at].sort_values("iteration", kind="stable")
+    last = rows.groupby(["place", "method", "seed"])["nmse"].last()
+    return last.groupby(level=["place", "method"]).median()
+
+
+def draw_causes(frame: Frame) -> dict[str, Any]:
+    """Draw all methods, place by place."""
+    return {
+        f"causes-{number}": Curves(
+            convergence(frame[frame["place"] == place], "passes", COMPARED, "method"),
+            x="passes over the rows", y="test NMSE", title=f"x {words}, no noise", log="y",
+            limits=(1e-30, 1e6),
+        )
+        for number, (place, (_, _, words)) in enumerate(PLACES.items())
+    }  # fmt: skip
+
+
+def judge_causes(frame: Frame) -> Verdict:
+    """Judge what stops gradient descent, and what stops the method of 2016."""
+    last, early = errors_at(frame), errors_at(frame, ITERATIONS)
+    most = int(frame["iteration"].max())
+    printed, standard = last["a = 0", "gd_printed"], last["a = 0", "gd_standardised"]
+    mes = [last[place, "plain"] for place in PLACES]
+    checks = {
+        "GD as printed does not find the optimum": early["a = 0", "gd_printed"] > EXACT,
+        "it is worse at a = 0": printed > 2 * last["mild", "gd_printed"],
+        "skewness alone makes it worse": standard > 2 * last["mild", "gd_standardised"],
+        "MES converges": max(mes) < EXACT,
+    }
+    measured = (
+        f"At a = 0 gradient descent as printed is at an NMSE of {early['a = 0', 'gd_printed']:.1e} "
+        f"after {ITERATIONS} iterations and at {printed:.1e} after {most:,}; standardised, which "
+        f"leaves the skewness, at {early['a = 0', 'gd_standardised']:.1e} and {standard:.1e}. The "
+        f"plain step ends at {max(mes):.1e} or below everywhere; without skewness and kurtosis "
+        "(2016 MES) it ends at "
+        + listed(f"{last[p, 'gaussian']:.1e} ({PLACES[p][2]})" for p in PLACES)
+        + "."
+    )
+    return Verdict.of(checks.values(), measured)
+
+
+STUDIES = [
+    *(panel(name) for name in PANELS),
+    study("causes", run_causes, draw_causes, judge_causes),
+]

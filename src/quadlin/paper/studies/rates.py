@@ -1,4 +1,4 @@
-"""Theorems 2 and 5 and Lemmas 6 to 8: rates of convergence and of concentration, and constants."""
+"""Theorems 2 and 5, Lemmas 6 to 8 and Section 3.1: rates, constants, and what is hidden."""
 
 from typing import Any
 
@@ -7,27 +7,129 @@ import numpy as np
 from quadlin.core.moments import Moments
 from quadlin.metrics import degrees_of_freedom
 from quadlin.paper.iterations import solve_systems
-from quadlin.paper.methods import moment_steps, name_of, steps
-from quadlin.paper.pictures import Curves, series
-from quadlin.paper.problems import BLOCK, Law, law, law_name, random_truth, sample
-from quadlin.paper.study import (
+from quadlin.paper.methods import moment_steps, steps
+from quadlin.paper.problems import (
+    BLOCK,
+    TEST_ROWS,
+    Law,
+    fitted,
+    law,
+    law_name,
+    random_truth,
+    sample,
+)
+from quadlin.paper.studies import (
+    EXACT,
     LAWS,
     SLACK,
+    Curves,
     Frame,
     Power,
     Row,
     Task,
     Verdict,
     listed,
+    name_of,
     power,
     powers,
+    series,
     study,
 )
 
 INVERTIBLE = LAWS[:2]  # the theorems are about these
 STEPS = ("published", "plain")
-LOCAL = 0.2  # a rate is read off where the error is below
+LOCAL = 0.2  # the largest error of which a rate is read off, and the largest τ
 EXACT_STEP, LOST_STEP = 1e-10, 10.0  # errors below or above say nothing more about a rate
+
+CASES = {  # law, and whether M has a diagonal of its own in addition to the low rank
+    "Bernoulli(.1)": ("bernoulli:0.1", False),
+    "Bernoulli(.3), any diagonal": ("bernoulli:0.3", True),
+    "±1": ("bernoulli:0.5", False),
+    "Gaussian": ("gaussian", False),
+}
+ANY_DIAGONAL = "Bernoulli(.3), any diagonal"
+QUANTITIES = {
+    "prediction": "predictions",
+    "off_diagonal": "M off its diagonal",
+    "folded": "w + κ∘diag M",
+    "diagonal": "diag M",
+    "linear": "w",
+}
+
+
+def run_identifiability(task: Task, device: str) -> list[Row]:
+    """Return the relative error of each quantity, and how far a twin's predictions differ."""
+    name, extra = CASES[task["case"]]
+    features, rng, d = law(name), np.random.default_rng(task["seed"]), task["d"]
+    truth = random_truth(rng, d, task["k"], signed=True)
+    M, w = truth.M + np.diag(rng.standard_normal(d)) * extra, truth.w
+    n, m, kappa = task["n"], np.diag(M), features.kappa
+    Z = features.draw(rng, n + TEST_ROWS, d)
+    f = 1 + Z @ w + np.sum((Z @ M) * Z, axis=1)
+    model = fitted(Z[:n], f[:n], task["k"])
+    estimate = (model.components_.T * model.eigenvalues_) @ model.components_
+    # Where the diagonal is not modelled, that of the low-rank part stands for it, and z² = 1 + κz
+    # takes its share out of w.
+    found = np.diag(estimate)
+    w_hat = model.coef_ - np.where(model.has_diagonal_, 0.0, kappa * found)
+    # The twin has no diagonal: z² = 1 + κz moves it into w and b, where z takes two values.
+    twin = 1 + m.sum() + Z @ (w + kappa * m) + np.sum((Z @ _off(M)) * Z, axis=1)
+    values = {
+        "prediction": _relative(model.predict(Z[n:]) - f[n:], f[n:] - f[n:].mean()),
+        "off_diagonal": _relative(_off(estimate) - _off(M), _off(M)),
+        "folded": _relative(w_hat + kappa * found - w - kappa * m, w + kappa * m),
+        "diagonal": _relative(found - m, m),
+        "linear": _relative(w_hat - w, w),
+        "twin": _relative(twin - f, f - f.mean()),
+    }
+    return [{"quantity": name, "value": value} for name, value in values.items()]
+
+
+def _off(M: np.ndarray) -> np.ndarray:
+    return np.asarray(M - np.diag(np.diag(M)))
+
+
+def _relative(error: np.ndarray, size: np.ndarray) -> float:
+    return float(np.linalg.norm(error) / np.linalg.norm(size))
+
+
+def draw_identifiability(frame: Frame) -> dict[str, Any]:
+    """Draw the relative errors, by quantity."""
+    shown = frame[frame["quantity"].isin(list(QUANTITIES))]
+    points = {
+        case: (part["quantity"].map(QUANTITIES).to_numpy(), part["value"].to_numpy())
+        for case, part in shown.groupby("case", sort=False)
+    }
+    title = "What is recovered, M with its diagonal and no noise"
+    level = (EXACT, "known exactly, below")
+    return {
+        "identifiability": Curves(points, y="relative error", title=title, log="y", level=level)
+    }
+
+
+def judge_identifiability(frame: Frame) -> Verdict:
+    """Say what is lost on two-valued features, and what is not."""
+    groups = {"any": frame["case"] == ANY_DIAGONAL, "Gaussian": frame["case"] == "Gaussian"}
+    groups["low"] = ~groups["any"] & ~groups["Gaussian"]
+    least, most = (
+        {g: getattr(frame[rows].groupby("quantity")["value"], of)() for g, rows in groups.items()}
+        for of in ("min", "max")
+    )
+    checks = {
+        "a diagonal of its own is lost": least["any"]["diagonal"] > EXACT,
+        "twins predict alike": most["any"]["twin"] < 1e-10,
+        "that of a low-rank M is lost": least["low"]["diagonal"] > EXACT,
+        "the function cannot be learnt": most["any"]["prediction"] > EXACT,
+    }
+
+    def errors(group: str) -> str:
+        return listed(f"{most[group][q]:.0e} for {words}" for q, words in QUANTITIES.items())
+
+    measured = (
+        "On two-valued features the largest relative errors are, for an M of low rank, "
+        f"{errors('low')}; with any diagonal added to it, {errors('any')}."
+    )
+    return Verdict.of(checks.values(), measured)
 
 
 def run_rate(task: Task, device: str) -> list[Row]:
@@ -296,7 +398,6 @@ def judge_concentration(frame: Frame) -> Verdict:
 
 TAU_PARTS = {"G": "error of G", "H": "error of H", "diagonal": "noise of the diagonal of M"}
 TAU_LAWS = {"near": "nearly two values", "zeros": "±1 and rarely 0"}
-SMALL_TAU = 0.25  # the law in τ is read off below
 
 
 def run_tau(task: Task, device: str) -> list[Row]:
@@ -327,7 +428,7 @@ def run_tau(task: Task, device: str) -> list[Row]:
 def tau_exponent(frame: Frame, family: str, part: str) -> Power:
     """Return the exponent of τ where it is small."""
     rows = frame[(frame["family"] == family) & (frame["part"] == part)]
-    rows = rows[rows["tau"] <= SMALL_TAU]
+    rows = rows[rows["tau"] <= LOCAL]
     return power(rows["tau"], rows["value"])
 
 
@@ -354,7 +455,7 @@ def judge_tau(frame: Frame) -> Verdict:
     # n ∝ 1/(τ²δ²) is an error of 1/(τ√n).
     checks = [fits[f, "G"].near(-1.0) for f in TAU_LAWS]
     measured = (
-        f"For τ ≤ {SMALL_TAU} the error of G grows as "
+        f"For τ ≤ {LOCAL} the error of G grows as "
         + listed(f"τ^({fits[f, 'G']}) ({words})" for f, words in TAU_LAWS.items())
         + f" and that of H as τ^({fits['near', 'H']}) on the former; the noise of the estimate of "
         f"M grows as τ^({fits['near', 'diagonal']})."
@@ -363,6 +464,7 @@ def judge_tau(frame: Frame) -> Verdict:
 
 
 STUDIES = (
+    study("identifiability", run_identifiability, draw_identifiability, judge_identifiability),
     study("rate", run_rate, draw_rate, judge_rate),
     study("constants", run_rate, draw_constants, judge_constants),
     study("operator", run_operator, draw_operator, judge_operator),
