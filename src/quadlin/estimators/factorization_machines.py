@@ -295,7 +295,7 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     Without one-hot fields, cost and memory are as for :class:`SecondOrderRegressor`. Rows with at
     least two one-hot fields (users, items, hours, devices), perhaps with numbers and lists of
     labels as well, are fitted by their posterior if ``alpha="auto"``: up to 90 sampled and then up
-    to 24 variational sweeps over all columns (30 and 8 for 120,000 rows and more), in
+    to 32 variational sweeps over all columns (27 and 10 for 130,000 rows and more), in
     O(nnz(X)·k² + d·k³) time each, with O(n·k² + d·k²) memory. If that is more than 4 GB, or
     `max_memory`, for a Source, its first rows are fitted so, and the others learned as by
     `partial_fit`. Every column has a coefficient and a factor with a normal prior; each

@@ -307,7 +307,8 @@ class Fitted:
 
     def ready(self) -> "Fitted":
         """Return the same after it has learned all its rows, so that predictions need no fit."""
-        _ = self.state
+        if isinstance(self.learned, Stream):
+            self.learned.catch_up()
         return self
 
     @property

@@ -49,9 +49,9 @@ class Recommending:
         exclude : frame, array of int (n_pairs, 2) or None, default=None
             Pairs to leave out, such as known ones: a frame with some columns of both sides, such as
             the training rows, or positions of users and items. Of the columns that the frame shares
-            with a side, only the ids are compared: the categories of the model, largest first,
-            that tell the rows of the side apart. So it does not matter if an age or the genres have
-            changed. Without such categories, all shared columns are compared.
+            with a side, only the ids are compared: the one that has most categories. So it does not
+            matter if an age, the genres or the device have changed. Without categories, all shared
+            columns are compared.
 
         Returns
         -------
@@ -440,21 +440,21 @@ def matches(
             "positions, those of users and those of items."
         )
     ids = [_ids(frame, pairs, side, encoder) for frame, side in zip(frames, SIDES, strict=True)]
-    # Most pairs are of other users: the frames' library compares what has the same dtype.
-    pairs = pairs[_among(pairs, frames[0], ids[0]).tolist()]
-    rows = []
-    for frame, its in zip(frames, ids, strict=True):
-        near = _among(frame, pairs, its).tolist()
+    found = [np.arange(len(pairs))]  # those of pairs, then the rows of each side
+    for frame, names in zip(frames, ids, strict=True):
+        known, rows = pairs[found[0].tolist()], np.arange(len(frame))
+        if len(frame) < len(known):  # the longer one has most rows that do not matter
+            near = _among(known, frame, names)
+            known, found = known[near.tolist()], [each[near] for each in found]
+        else:
+            rows = _among(frame, known, names)
         at: dict[tuple[str, ...], list[int]] = {}
-        for i, key in zip(near, keys_of(frame.select(its)[near], its), strict=True):
+        for i, key in zip(rows.tolist(), keys_of(frame[rows.tolist()], names), strict=True):
             at.setdefault(key, []).append(i)
-        rows.append(at)
-    keys = zip(*(keys_of(pairs, its) for its in ids), strict=True)
-    both = {
-        (u, i) for user, item in keys for u in rows[0].get(user, ()) for i in rows[1].get(item, ())
-    }
-    ordered = np.array(sorted(both), dtype=np.intp).reshape(-1, 2)
-    return ordered[:, 0], ordered[:, 1]
+        places = [at.get(key, []) for key in keys_of(known, names)]
+        found = [np.repeat(each, [len(its) for its in places]) for each in found]
+        found.append(np.array([i for its in places for i in its], dtype=np.intp))
+    return found[1], found[2]
 
 
 def _among(rows: Frame, others: Frame, names: list[Any]) -> np.ndarray:
@@ -469,10 +469,10 @@ def _among(rows: Frame, others: Frame, names: list[Any]) -> np.ndarray:
 
 
 def _ids(frame: Frame, pairs: Frame, side: str, encoder: TableEncoder | None) -> list[Any]:
-    """Return those of the shared columns that identify the rows of a side.
+    """Return the shared column that identifies the rows of a side: the one of most categories.
 
-    These are categories, as many as are needed: an age or genres may have changed since, and do not
-    make another user or item.
+    An age or genres may have changed since, and do not make another user or item. Without
+    categories all shared columns do.
     """
     names = [name for name in frame.columns if name in pairs.columns]
     if not names:
@@ -482,15 +482,7 @@ def _ids(frame: Frame, pairs: Frame, side: str, encoder: TableEncoder | None) ->
         )
     levels = {} if encoder is None else dict(zip(encoder.input_names, encoder.levels, strict=True))
     size = {name: len(its) for name in names if (its := levels.get(str(name))) is not None}
-    if len(size) == 1:
-        return list(size)
-    ids: list[Any] = []
-    distinct = 0
-    for name in sorted(size, key=lambda name: -size[name]):
-        count = len(frame.select([*ids, name]).unique())
-        if count > distinct:
-            ids, distinct = [*ids, name], count
-    return ids or names
+    return [max(size, key=lambda name: size[name])] if size else names
 
 
 def positions(pairs: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

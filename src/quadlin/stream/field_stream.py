@@ -69,6 +69,7 @@ class FieldStream(Stream):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._learned: Learned | None = None  # with the rows that are waiting
         self.goal = self.most_rows if self.state is None else self._later_goal()
 
     def _later_goal(self) -> int:
@@ -82,7 +83,7 @@ class FieldStream(Stream):
     def grown(self, make_units: UnitsMaker, places: np.ndarray) -> "FieldStream":
         """Return a stream with more columns, where the old ones have these places."""
         stream, d = copy(self), len(make_units.names)
-        stream.make_units, stream.latest = make_units, None
+        stream.make_units, stream.latest, stream._learned = make_units, None, None
         if self.waiting.rows:
             old = self.waiting.source()
             moved = Chunk(_moved_rows(old.X, places, d), old.y, old.weight)
@@ -104,7 +105,7 @@ class FieldStream(Stream):
         return Plan(self.options, self.make_units, self.seed, self.automatic)
 
     def _take(self, chunk: Chunk) -> None:
-        self.latest = None
+        self.latest = self._learned = None
         self.waiting = self.waiting.joined(chunk)
         if self.waiting.rows < self.goal:
             return
@@ -112,37 +113,51 @@ class FieldStream(Stream):
             self._learn_together(self.waiting.source())
         self.state = self.latest = self._learn_pending()
         self.waiting, self.counted, self.goal = Waiting(), 0, self._later_goal()
+        self._learned = None
 
     def _learn_together(self, source: MemorySource) -> None:
         self.posterior, self.counted = learn(source, self._plan), len(source.y)
 
-    def _learn_pending(self) -> FitState:
-        """Return the state with the rows that are waiting; keep the posterior of whole batches."""
+    def catch_up(self) -> None:
+        """Learn from the rows that are waiting, and keep the posterior of whole batches.
+
+        The model is made where it is needed: that takes time proportional to the levels.
+        """
         rows = self.waiting.rows
-        if not rows:
-            assert self.state is not None
-            return self.state
+        if not rows or self._learned is not None:
+            return
         source = self.waiting.source()
         doubled = 1 << (rows.bit_length() - 1)  # the last number of rows that is a power of two
         if self.state is None and doubled > self.counted:
             self._learn_together(_between(source, 0, doubled))
-        assert self.posterior is not None
-        learned, tol = self.posterior.learned, self.options.tol
-        for start in range(self.counted, rows, BATCH):
+        posterior, counted = self.posterior, self.counted
+        assert posterior is not None
+        if rows - counted >= BATCH:  # batches change these arrays, which others may have
+            prior, pull = posterior.prior.copy(), posterior.pull.copy()
+            posterior = posterior._replace(prior=prior, pull=pull)
+        learned = posterior.learned
+        for start in range(counted, rows, BATCH):
             batch = _between(source, start, start + BATCH)
-            machine = learn_further(self.posterior, batch, tol)
-            learned = machine.learned()
+            machine = learn_further(posterior, batch, self.options.tol)
             if len(batch.y) == BATCH:
-                self.posterior = machine.posterior(self.posterior.share)
-                self.counted += BATCH
-        return self._state(learned, source)
+                posterior, counted = machine.posterior(posterior.share), start + BATCH
+            learned = machine.learned()
+        self.posterior, self.counted, self._learned = posterior, counted, learned
+
+    def _learn_pending(self) -> FitState:
+        """Return the state with the rows that are waiting."""
+        self.catch_up()
+        if self._learned is not None:
+            return self._state(self._learned, self.waiting.source())
+        assert self.state is not None
+        return self.state
 
     def whole(self) -> "FieldStream":
         """Return a stream that has learned its first rows together, if there are no others."""
         if self.state is not None or not self.waiting.rows:
             return self
         stream = copy(self)
-        stream.latest = None
+        stream.latest = stream._learned = None
         stream._learn_together(self.waiting.source())
         return stream
 

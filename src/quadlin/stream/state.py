@@ -65,5 +65,4 @@ def check_state(stream: Stream, d: int, fields: Sequence[np.ndarray]) -> None:
             ) from error
     if isinstance(stream, FieldStream):
         posterior = stream.posterior
-        wrong = "that is missing" if posterior is None else posterior.problem(fields)
-        require(wrong is None, f"the posterior of a machine, {wrong},")
+        require(posterior and posterior.is_valid(fields), "the posterior of a machine")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csc_matrix, csr_matrix
-from scipy.special import gammaln, log_expit, ndtr, ndtri
+from scipy.special import log_expit, ndtr, ndtri
 
 from quadlin.core.chunks import MemorySource
 from quadlin.core.model import Model, in_units
@@ -30,10 +30,10 @@ START = 0.1  # standard deviation of factors before the first sweep
 HELD = 5  # sampled sweeps with factors of a fixed size, which cannot vanish yet
 HELD_PRECISION = 4.0  # of such factors
 EXPLORED = 90  # sampled sweeps: the bound alone has a local optimum without products
-REFINED = 24  # variational sweeps at most: the optimum of the bound overfits where rows are few
+REFINED = 32  # variational sweeps at most: the optimum of the bound overfits where rows are few
 ROUND = 4  # variational sweeps, the last of which measures variances; labels take one round
 MANY_ROWS = 40_000  # a sweep over more of them learns more, so there are fewer sweeps
-FEWEST = 1 / 3  # share of the sweeps that is left
+FEWEST = 0.3  # share of the sweeps that is left
 GROSS = 5.0  # standard deviations of a gross error: a normal one is that large once in two million
 LOG_ODDS = 1.702  # log-odds per standard deviation: Φ(f) is about 1/(1 + exp(−1.702 f))
 TINY = 1e-30  # unit of a constant target, so that its predictions are constant
@@ -229,30 +229,29 @@ class Posterior(NamedTuple):
         learned = replace(self.learned, frame=frame, table=table)
         return Posterior(learned, prior, pull, self.share)
 
-    def problem(self, fields: Sequence[np.ndarray]) -> str | None:
-        """Return what is invalid in values read from a file; None if nothing is."""
+    def is_valid(self, fields: Sequence[np.ndarray]) -> bool:
+        """Tell whether values read from a file can be a posterior."""
         learned, prior, pull, share = self
-        frame, priors, K = learned.frame, learned.priors, len(learned.signs) + 1
-        sizes = {learned.table.shape[1], priors.mean.shape[1], prior.shape[1], prior.shape[2]}
+        frame, priors, signs = learned.frame, learned.priors, learned.signs
+        sizes = {len(signs) + 1, learned.table.shape[1], priors.mean.shape[1], *prior.shape[1:]}
         groups = {frame.groups, len(priors.mean), len(priors.precision)}
-        if sizes != {K} or len(groups) > 1 or not np.isin(learned.signs, (-1, 1)).all():
-            return "the sizes of a machine"
-        known = frame.group.dtype.kind == "i" and len(frame.group) > 0
-        if not known or not (frame.group.min() >= 0 and frame.group.max() < frame.groups):
-            return "the groups of a machine"
-        if any((frame.group[field] != g).any() for g, field in enumerate(fields)):
-            return "the fields of a machine"
+        if (
+            max(len(sizes), len(groups)) > 1
+            or frame.group.dtype.kind != "i"
+            or not np.isin(signs, (-1, 1)).all()
+            or not np.isin(frame.group, np.arange(frame.groups)).all()
+            or any((frame.group[field] != g).any() for g, field in enumerate(fields))
+        ):
+            return False
         units = np.array([priors.noise, frame.unit, share, 1 + learned.spread])
         positive = (frame.scale, priors.precision, units)
-        squares = [np.square(a) for a in (frame.mean, learned.table, priors.mean, pull, *positive)]
-        finite = all(np.isfinite(a.sum()) for a in squares) and np.isfinite(np.sum(prior))
-        if not finite or not all((a > 0).all() for a in positive):
-            return "the numbers of a machine"
-        rounding = K * np.finfo(np.float32).eps * (np.abs(prior).sum(axis=(1, 2)) + 1)
-        uneven = np.abs(prior - np.swapaxes(prior, 1, 2)).max(axis=(1, 2)) > rounding
-        if uneven.any() or (np.linalg.eigvalsh(prior)[:, 0] < -rounding).any():
-            return "the evidence of a machine"
-        return None
+        every = (frame.mean, learned.table, priors.mean, pull, prior, *positive)
+        squares = [np.sum(np.square(a, dtype=np.float64)) for a in every]
+        if not (np.isfinite(squares).all() and all((a > 0).all() for a in positive)):
+            return False
+        rounding = prior.shape[1] * np.finfo(np.float32).eps * (np.abs(prior).sum(axis=(1, 2)) + 1)
+        uneven = np.abs(prior - np.swapaxes(prior, 1, 2)).max(axis=(1, 2))
+        return bool((np.minimum(np.linalg.eigvalsh(prior)[:, 0], -uneven) >= -rounding).all())
 
 
 def weights_of(source: MemorySource) -> np.ndarray:
@@ -356,7 +355,7 @@ class Machine:
         return Learned(self.frame, table, priors, self.signs, self.labels, spread)
 
     def posterior(self, share: float) -> Posterior:
-        """Return what further rows can begin with, after variational sweeps."""
+        """Return what further rows can begin with, in the arrays of the past if there is one."""
         assert self.point.cov is not None
         precision = np.linalg.inv(self.point.cov)
         its_pull = np.einsum("jab,jb->ja", precision, self.point.table)
@@ -364,13 +363,12 @@ class Machine:
             precision[group] -= np.diag(each)
             its_pull[group] -= each * mean
         learned, places = self.learned(), self.columns.places
-        if self.past is None:
-            d, K = learned.table.shape
-            prior, pull = np.zeros((d, K, K), np.float32), np.zeros((d, K))
-        else:
-            prior, pull = self.past.prior.copy(), self.past.pull.copy()
-        prior[places], pull[places] = precision, its_pull
-        return Posterior(learned, prior, pull, share)
+        d, K = learned.table.shape
+        past = self.past or Posterior(
+            learned, np.zeros((d, K, K), np.float32), np.zeros((d, K)), share
+        )
+        past.prior[places], past.pull[places] = precision, its_pull
+        return past._replace(learned=learned)
 
     def begin_variational(self) -> None:
         """Follow the bound from the present point."""
@@ -485,7 +483,7 @@ class Machine:
         self.bound = np.nan if self.sampled else self._bound(expected)
 
     def _bound(self, expected: float) -> float:
-        """Return the bound of the log evidence, up to a constant of the rows."""
+        """Return the bound of the log evidence, up to a constant."""
         priors, point = self.priors, self.point
         assert point.cov is not None
         bound = self.of_labels + (self.n * np.log(priors.noise) - expected * priors.noise) / 2
@@ -493,8 +491,7 @@ class Machine:
             L, precision = group.stop - group.start, priors.precision[g]
             bound += np.sum((SHAPE + (L + 1) / 2) * np.log(precision))
             bound -= precision @ (RATE + self._squares(g, group) / 2)
-        bound += priors.mean.size * (SHAPE * np.log(RATE) - gammaln(SHAPE))
-        bound += (np.sum(np.linalg.slogdet(point.cov)[1]) + point.table.size) / 2
+        bound += np.sum(np.linalg.slogdet(point.cov)[1]) / 2
         if point.prior is not None:
             second = point.cov + point.table[:, :, None] * point.table[:, None, :]
             bound += np.sum(point.pull * point.table) - np.sum(point.prior * second) / 2
