@@ -22,7 +22,7 @@ from quadlin.core.arrays import Array, moved, namespace, to_numpy
 from quadlin.core.losses import LOSSES, OF_REGRESSORS, loss_named
 from quadlin.core.messages import warn
 from quadlin.core.moments import Survey, Tally
-from quadlin.data.columns import TIMES, dates_in
+from quadlin.data.columns import dates_in
 from quadlin.explain.diagnosis import HANDFUL, MANY, listed
 from quadlin.solve.lowrank.types import Options
 
@@ -259,9 +259,8 @@ def check_targets(y: Any) -> None:
 
 def refuse_dates(values: Any, name: str, advice: str = "") -> None:
     """Raise an error for a list, an array or a series of dates, times or durations."""
-    series = nw.from_native(values, pass_through=True, allow_series=True)
-    times = isinstance(series, nw.Series) and series.dtype in TIMES
-    if times or getattr(getattr(values, "dtype", None), "kind", "") in ("m", "M"):
+    values = values.to_numpy() if hasattr(values, "to_numpy") else values
+    if getattr(getattr(values, "dtype", None), "kind", "") in ("m", "M"):
         raise ValueError(dates_in(name, str(values.dtype)) + advice)
     for value in _objects(values):
         if isinstance(value, DATES):

@@ -350,28 +350,21 @@ class PairReport(Records[Pair]):
         shown = self.exchangeable[:SHOWN]
         alike = [f"{' × '.join(b)} would do about as well as {' × '.join(a)}." for a, b, _ in shown]
         more = len(self.exchangeable) - len(shown)
-        notes = [
-            (True, compared([step.r2 for step in self.path])),
-            (self.validated, f"On rows left out: {compared(self.validated or [0.0])}"),
-            (
-                self.n_rows_fitted,
-                f"In this stream the search used the first {self.n_rows:,} rows; "
-                f"coefficients and tests use {self.n_rows_fitted or 0:,}.",
+        notes = {
+            compared([step.r2 for step in self.path]): True,
+            f"On rows left out: {compared(self.validated or [0.0])}": self.validated,
+            f"In this stream the search used the first {self.n_rows:,} rows; "
+            f"coefficients and tests use {self.n_rows_fitted or 0:,}.": self.n_rows_fitted,
+            "Coefficients and tests come from the half of the rows that was not searched.": (
+                self.test_on == "half"
             ),
-            (
-                self.test_on == "half",
-                "Coefficients and tests come from the half of the rows that was not searched.",
-            ),
-            *[(True, printable(words)) for words in alike],
-            (more > 0, f"{more} more pairs could be replaced."),
-            (self.at_limit, f"The search ended at its limit, in step {len(self.path) - 1}."),
-            (
-                self.low_rank,
-                "Besides these pairs, many features still interact weakly. SecondOrderRegressor "
-                "learns such a quadratic part of low rank.",
-            ),
-        ]
-        return [note for applies, note in notes if applies]
+            **{printable(words): True for words in alike},
+            f"{more} more pairs could be replaced.": more > 0,
+            f"The search ended at its limit, in step {len(self.path) - 1}.": self.at_limit,
+            "Besides these pairs, many features still interact weakly. SecondOrderRegressor "
+            "learns such a quadratic part of low rank.": self.low_rank,
+        }
+        return [note for note, applies in notes.items() if applies]
 
 
 def pairs_of(

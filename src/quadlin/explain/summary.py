@@ -272,46 +272,29 @@ def _notes(model: Any, terms: list[Term]) -> list[str]:
     law, kinds = model.fitted_.law, {term.kind for term in terms}
     left_out = [term.term for term in terms if term.is_left_out]
     predicted = "the log-odds" if is_classifier(model) else left_side(model)
-    notes = [
-        (
-            any(kind.endswith("pair") for kind in kinds),
-            f"The estimate of a pair is the coefficient of the product x_i·x_j in {predicted}.",
+    notes = {
+        f"The estimate of a pair is the coefficient of the product x_i·x_j in {predicted}.": bool(
+            kinds - {"intercept", "linear"}
         ),
-        (
-            left_out,
-            "Not estimated, because they do not vary or are not in the model: "
-            f"{shortened(left_out)}.",
-        ),
-        (
-            len(model.fitted_.fields),
-            "Coefficients of levels, such as city=Oslo, are differences from their mean over the "
-            "fitted rows.",
-        ),
-        (
-            "found pair" in kinds,
-            "Some pairs were selected because they fit these rows, so their p-values are too "
-            "small: see pairs_.",
-        ),
-        (law is None, _how_to_have_errors(model, terms)),
-        (
-            law is not None and any(model.alpha_),
-            "Estimates are shrunk towards zero by the penalty, and the standard errors allow for "
-            "that.",
-        ),
-        (
-            law is not None and law.robust,
-            "Standard errors are robust: noise may differ between rows.",
-        ),
-        (
-            law is not None and not law.exact,
-            "Standard errors come from draws and are themselves uncertain by about 9%.",
-        ),
-        (
-            law is not None and model.rank_,
-            "Tests and intervals take the rank and the penalty as given.",
-        ),
-    ]
-    return [note for applies, note in notes if applies]
+        "Not estimated, because they do not vary or are not in the model: "
+        f"{shortened(left_out)}.": left_out,
+        "Coefficients of levels, such as city=Oslo, are differences from their mean over the "
+        "fitted rows.": len(model.fitted_.fields),
+        "Some pairs were selected because they fit these rows, so their p-values are too small: "
+        "see pairs_.": "found pair" in kinds,
+    }
+    if law is None:
+        notes[_how_to_have_errors(model, terms)] = True
+    else:
+        notes |= {
+            "Estimates are shrunk towards zero by the penalty. "
+            "The standard errors allow for that.": any(model.alpha_),
+            "Standard errors are robust: noise may differ between rows.": law.robust,
+            "Standard errors come from draws and are themselves uncertain by about "
+            "9%.": not law.exact,
+            "Tests and intervals take the rank and the penalty as given.": model.rank_,
+        }
+    return [note for note, applies in notes.items() if applies]
 
 
 def _how_to_have_errors(model: Any, terms: list[Term]) -> str:
