@@ -247,11 +247,8 @@ def find_pairs(
     rows = Rows(engine_for(source, engine))
     groups = fields_of(categorical_features, source, source.encoder, source.names, rows.reduce)
     make_units = UnitsMaker("auto" if squares else False, True, source.dtype, source.names, groups)
-    most, excluded = (
-        None if max_pairs == "auto" else int(max_pairs),
-        excluded_among(exclude, source),
-    )
-    setting = PairSetting(source, groups, make_units, most, excluded)
+    most = None if max_pairs == "auto" else int(max_pairs)
+    setting = PairSetting(source, groups, make_units, most, excluded_among(exclude, source))
     searched, which, tested = rows, "X", None
     if test_on == "half":
         first = folds(rows.reduce(survey).tally.rows, 2).astype(float)
@@ -291,15 +288,12 @@ def _is_whole(value: Any, least: int) -> bool:
 
 def _opened(X: Any, y: Any, weight: Any, missing: str | None, given: Categories) -> Source:
     """Return the rows with their target, encoded once where they fit into memory."""
-    if isinstance(X, Source):
-        for value, option in ((y, "target"), (weight, "weight"), (missing, "missing")):
-            if value is not None:
-                raise ValueError(f"Open the source with {option}=... instead.")
+    if isinstance(X, Source) and not (y is None and weight is None and missing is None):
+        raise ValueError("Open the source with target=..., weight=... and missing=... instead.")
     single = () if given is None or isinstance(given, str) else given
     names = [column for column in single if isinstance(column, str)]
     options: dict[str, Any] = {"missing": missing, "categorical_features": names}
-    y = _coded(y)
-    source = X if isinstance(X, Source) else open_source(X, target=y, weight=weight, **options)
+    source = open_source(X, target=_coded(y), weight=weight, **options)
     if not source.has_target:
         raise ValueError("There is no target. Give y, or open the source with target=....")
     if not source.again:
