@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.linear_model import LassoCV, LinearRegression, LogisticRegression
 
 from contract.tables import labels_of, low_rank, planted_pairs
@@ -420,6 +421,12 @@ def test_a_coefficient_of_duplicated_rows_has_one_standard_error():
 def test_labels_can_be_searched(labels):
     table, pairs = planted_pairs(600, 6, 2)
     assert named(pairs) <= names(find_pairs(table.X, labels(table.truth)))
+
+
+def test_a_search_of_sparse_features_of_which_no_two_occur_in_ten_rows_finds_no_pair():
+    rng = np.random.default_rng(0)
+    X = sparse.random(3100, 3001, density=0.002, format="csr", random_state=0)
+    assert not len(find_pairs(X, rng.standard_normal(3100)))
 
 
 def test_the_stability_of_a_pair_is_the_share_of_resamples_in_which_it_was_chosen():

@@ -226,11 +226,11 @@ def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -
         return replace(law, robust=True)
     steps, xp = law.spread, namespace(law.spread.E)
     sums = rows.reduce(score_sums, law, model, bend)
-    S, outside = symmetric(sums[0, :, :]), symmetric(sums[1, :, :])
+    S = symmetric(sums[0, :, :])
     identity = xp.eye(S.shape[0], dtype=S.dtype, device=S.device)
     S = S + law.noise**2 * identity  # A = JᵀΩJ + R along these steps; the rows subtract JᵀΩJ
     if bend < inf:
-        values, V = xp.linalg.eigh(identity - outside)
+        values, V = xp.linalg.eigh(identity - symmetric(sums[1, :, :]))
         inverse = (V / xp.clip(values, min=INSIDE)) @ V.T
         S = symmetric(inverse @ S @ inverse)
     values, V = xp.linalg.eigh(S)
@@ -240,7 +240,7 @@ def made_robust(law: Uncertainty, rows: Rows, model: Model, bend: float = inf) -
 
 
 def score_sums(chunk: Chunk, law: Uncertainty, model: Model, bend: float) -> Array:
-    """Return Σ (ω²e² − σ²ω) qqᵀ, and Σ ω qqᵀ of rows outside the bend, (2, m, m); q = J A^−½."""
+    """Return Σ (ω²e² − σ²ω) qqᵀ, and with a bend Σ ω qqᵀ of rows outside, (…, m, m); q = J A^−½."""
     _, m, k = law.spread.H.shape
     pieces = cut_rows(chunk, m * max(1, k)) or [chunk]
     return folded(_score_sums, pieces, (law, model, bend))[0]
@@ -254,9 +254,10 @@ def _score_sums(chunk: Chunk, law: Uncertainty, model: Model, bend: float) -> Ar
     leverage, most = omega * xp.sum(q * q, axis=1), 1 - sqrt(units.eps)
     e = r / (1 - xp.clip(leverage, max=most))
     # The residual of a row that alone determines a parameter is rounding.
-    score = xp.where(leverage < most, (omega * e) ** 2 - law.noise**2 * omega, 0 * omega)
-    outside = xp.where(xp.abs(r) > bend, omega, 0 * omega)
-    return xp.stack([q.T @ (part[:, None] * q) for part in (score, outside)])
+    parts = [xp.where(leverage < most, (omega * e) ** 2 - law.noise**2 * omega, 0 * omega)]
+    if bend < inf:
+        parts.append(xp.where(xp.abs(r) > bend, omega, 0 * omega))
+    return xp.stack([q.T @ (part[:, None] * q) for part in parts])
 
 
 def warn_if_unknown(law: Uncertainty, tally: Tally) -> None:

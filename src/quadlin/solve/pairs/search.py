@@ -543,7 +543,11 @@ def sparse_search(
     enough = count.data >= PER_PAIR
     i, j = count.row[enough], count.col[enough]
     candidates = max(int(enough.sum()), 1)
-    power, moments = (np.asarray(a.tocsr()[i, j]).ravel() for a in (sums.power, sums.moments))
+    # scipy returns a sparse array for no positions
+    power, moments = (
+        np.asarray(a.tocsr()[i, j] if len(i) else i, dtype=np.float64).ravel()
+        for a in (sums.power, sums.moments)
+    )
     variance = noise or max(sums.loss / sums.weight, 1e-300)
     t2 = moments**2 / (variance * np.maximum(power, 1e-300))
     entry = Criterion(sums.weight, candidates, max(sums.loss, 1e-300)).entry(0)
