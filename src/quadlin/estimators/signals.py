@@ -241,14 +241,7 @@ class PhaseRetriever(MeasurementEstimator):
     def _checked(self, A: Any, reset: bool) -> Any:
         """Return rows with finite entries, or an operator, of the right width."""
         if isinstance(A, LinearOperator):
-            if reset:
-                self.n_features_in_ = int(A.shape[1])
-            elif A.shape[1] != self.n_features_in_:
-                raise ValueError(
-                    f"X has {A.shape[1]} features, but {type(self).__name__} is expecting "
-                    f"{self.n_features_in_} features as input."
-                )
-            return A
+            return validated(self, A, skip_check_array=True, reset=reset)
         refuse_other_vectors(A)
         rows: Any = A if issparse(A) else np.asarray(A)
         if not np.issubdtype(rows.dtype, np.complexfloating):
@@ -409,14 +402,15 @@ class MatrixSensing(MeasurementEstimator):
             else:
                 rows = checked_vectors(draft, A, reset=True), None
             y = checked_measurements(self, rows[0], y)
-            weight, constant = weights_of(sample_weight, y), bool(self.fit_intercept)
+            weight = weights_of(sample_weight, y)
             n = distinct_rows(weight, *rows[: 1 + is_pair])
-            task = Sensing(*rows, y, weight, n, effort, seed_of(self), bool(self.psd))
-            end = task.sense(rank, constant)
+            constant, psd = bool(self.fit_intercept), bool(self.psd)
+            task = Sensing(*rows, y, weight, n, effort, seed_of(self), constant, psd)
+            end = task.sense(rank)
         adopt_columns(self, draft)
         self.left_, self.values_, self.right_, self.intercept_ = end.z
         self.history_, self.is_pair_, self.status_ = end.history, is_pair, end.status
-        if end.status is not Status.interrupted and not is_sensed(task, end, rank, constant):
+        if end.status is not Status.interrupted and not is_sensed(task, end, rank):
             self.status_ = Status.undetermined
         raise_or_warn(self, self.status_, Status.undetermined)
         return self
@@ -508,13 +502,13 @@ def warn_of_intensities(rest: Rest, fitted: np.ndarray, y: np.ndarray, robust: b
     )
 
 
-def is_sensed(task: Sensing, end: End, rank: int | None, constant: bool) -> bool:
+def is_sensed(task: Sensing, end: End, rank: int | None) -> bool:
     """Tell whether the measurements determine the matrix; warn of that, and of what is left."""
-    n, k, rest = task.n, len(end.z.s), task.rest(end, constant)
+    n, k, rest = task.n, len(end.z.s), task.rest(end)
     if task.B is None:
         warn_of_diagonal(task.A, k)
     other = None
-    if not rest.exact and not constant:
+    if not rest.exact and not task.constant:
         with catch_warnings():
             simplefilter("ignore")
             other = task.background(rank, rest)
@@ -528,7 +522,7 @@ def is_sensed(task: Sensing, end: End, rank: int | None, constant: bool) -> bool
             "vectors have the same length, it measures the same as a number on the diagonal of M."
         )
     few = n < rest.unknowns or (not rest.exact and n < FEW * rest.unknowns)
-    higher = task.unknowns(k + 1, constant)
+    higher = task.unknowns(k + 1)
     if few or end.status in (Status.too_few_rows, Status.out_of_passes):
         warn(
             f"The number of different measurements, {n}, does not determine a matrix of rank {k}, "
@@ -545,7 +539,7 @@ def is_sensed(task: Sensing, end: End, rank: int | None, constant: bool) -> bool
         )
         return False
     if other is None:
-        offset = "" if constant else "an offset (fit_intercept=True) "
+        offset = "" if task.constant else "an offset (fit_intercept=True) "
         causes = f"a rank that is too low, {offset}or a linear part of y"
         warn_of_rest(rest, f"matrix of rank {k}", causes, task.effort.robust)
     return True

@@ -82,31 +82,31 @@ class Sensing:
     n: int
     effort: Effort
     seed: int
+    constant: bool  # whether c is fitted
     psd: bool = False
 
-    def unknowns(self, rank: int, constant: bool) -> int:
+    def unknowns(self, rank: int) -> int:
         """Return how many numbers a matrix of some rank has, with c."""
         d = int(self.A.shape[1])
         if self.B is None:
-            return rank * d - rank * (rank - 1) // 2 + constant
-        return rank * (d + int(self.B.shape[1]) - rank) + constant
+            return rank * d - rank * (rank - 1) // 2 + self.constant
+        return rank * (d + int(self.B.shape[1]) - rank) + self.constant
 
-    def sense(self, rank: int | None, constant: bool) -> End:
-        """Find c and M, of a given rank or of the rank of largest evidence; z are its factors."""
+    def sense(self, rank: int | None) -> End:
+        """Find c and M, of a given rank or of the best one; z are its factors."""
         if self.B is None:
-            return self._sense_symmetric(rank, constant)
+            return best_of(self._ends(rank), self.effort.n_starts, Factors.is_same)
         rng, unit = np.random.default_rng(self.seed), typical_size(np.abs(self.y), self.weight)
         # In units of the targets no square overflows, even in single precision.
         scaled = replace(self, y=self.y / (unit or 1.0))
-        rank = rank or scaled._choose_rank(constant, rng)
-        end = scaled._sense_pairs(rank, constant, self.effort, rng)
+        end = scaled._sense_pairs(rank or scaled._choose_rank(rng), self.effort, rng)
         U, s, V, c = end.z
         history = tuple(replace(record, loss=record.loss * unit**2) for record in end.history)
         return replace(end, z=Factors(U, s * unit, V, c * unit), history=history)
 
-    def rest(self, end: End, constant: bool) -> Rest:
+    def rest(self, end: End) -> Rest:
         """Return what a matrix leaves of y."""
-        unknowns = self.unknowns(len(end.z.s), constant)
+        unknowns = self.unknowns(len(end.z.s))
         fitted = end.z.predict(self.A, self.A if self.B is None else self.B)
         majority = Majority.of(self.n, unknowns) if self.effort.robust else None
         return Rest.of(self.y, fitted, self.weight, unknowns, majority)
@@ -116,42 +116,38 @@ class Sensing:
 
         The fit with it must be better than the one without it, and than that of any rank.
         """
-        other = finished(self.sense(rank, True))
-        less = self.rest(other, True)
+        task = replace(self, constant=True)
+        other = finished(task.sense(rank))
+        less = task.rest(other)
         if rank is not None and less.criterion < rest.criterion - CLAIMED:
-            rest = self.rest(finished(self.sense(None, False)), False)
+            rest = self.rest(finished(self.sense(None)))
         return (other, less) if less.criterion < rest.criterion - CLAIMED else None
 
-    def _sense_symmetric(self, rank: int | None, constant: bool) -> End:
-        ends = self._ends(rank, constant)
-        return best_of(ends, self.effort.n_starts, Factors.is_same)
-
-    def _ends(self, rank: int | None, constant: bool) -> Iterator[End]:
+    def _ends(self, rank: int | None) -> Iterator[End]:
         """Yield the ends of searches.
 
         A row and its negative measure the same. With random signs a constant column varies, as it
         has to in a second order model without w; and other signs are another start.
         """
-        rng, seed = np.random.default_rng(self.seed), self.seed
-        signed = bool(np.any(constant_columns(self.A)))
+        rng, task = np.random.default_rng(self.seed), self
+        if np.any(constant_columns(self.A)):
+            task = replace(self, A=_with_signs(self.A, rng))
         while True:
-            task = replace(self, A=_with_signs(self.A, rng) if signed else self.A)
             if self.effort.robust:
-                end = task._fit_robustly(rank, constant, seed)
+                end = task._fit_robustly(rank)
             else:
-                end = task._fit(self.weight, rank, constant, seed, lowest=rank is None)
+                end = task._fit(self.weight, rank, lowest=rank is None)
             raw = end.z.raw
             U, s = np.asarray(raw.components).T, np.asarray(raw.eigenvalues)
-            c = float(raw.intercept) if constant else 0.0
+            c = float(raw.intercept) if self.constant else 0.0
             yield replace(end, z=Factors(U, s, U, c))
-            signed, seed = True, int(rng.integers(2**31 - 1))
+            seed = int(rng.integers(2**31 - 1))
+            task = replace(self, A=_with_signs(self.A, rng), seed=seed)
 
     def _fit(
         self,
         weight: np.ndarray,
         rank: int | None,
-        constant: bool,
-        seed: int,
         warm: FitState | None = None,
         lowest: bool = False,
     ) -> End:
@@ -164,41 +160,41 @@ class Sensing:
         options = Options(
             min(rank or FIRST_RANK, d),
             fit_linear=False,
-            fit_intercept=constant,
+            fit_intercept=self.constant,
             psd=self.psd,
             max_iter=effort.max_iter,
             tol=effort.tol,
         )
         names = [f"x{j}" for j in range(d)]
-        maker = UnitsMaker("auto", constant, self.A.dtype, names, fit_linear=False)
+        maker = UnitsMaker("auto", self.constant, self.A.dtype, names, fit_linear=False)
         surveyed = rows.reduce(survey)
-        plan = Plan(options, maker, seed, Automatic(auto, auto))
+        plan = Plan(options, maker, self.seed, Automatic(auto, auto))
         state, options = fit_choosing(rows, plan, warm, surveyed=surveyed)
         if state.status is Status.interrupted and not state.has_steps:
             finished(state)
         state, loss = with_row_count(state, surveyed.tally, options), state.history[-1].loss
         left = loss / (float(np.average(self.y**2, weights=weight)) or 1.0)
         k, exact = len(state.model.s), left <= EXACT
-        unknowns = self.unknowns(k, constant)
+        unknowns = self.unknowns(k)
         objective = criterion(int(np.count_nonzero(weight)), left, unknowns)
         if exact and lowest and k > 1:
-            lower = self._fit(weight, k - 1, constant, seed, lowest=True)
+            lower = self._fit(weight, k - 1, lowest=True)
             if lower.objective < objective:
                 return lower
         certain = exact or self.n >= MANY * unknowns
         return End(state, objective, certain, state.status, state.history)
 
-    def _fit_robustly(self, rank: int | None, constant: bool, seed: int) -> End:
+    def _fit_robustly(self, rank: int | None) -> End:
         """Fit by Huber's loss; a rank is chosen by least squares with the weights at its end."""
         d, given, size = int(self.A.shape[1]), self.weight, np.abs(self.y)
         first = rank or min(FIRST_RANK, d, max(1, self.n // (2 * d)))
         rows = Rows.of(MemorySource(self.A, self.y, None))
-        majority = Majority.of(self.n, self.unknowns(first, constant))
+        majority = Majority.of(self.n, self.unknowns(first))
         usual = size <= TYPICAL * typical_size(size, given)
         end, weight = reweighted(
-            self._fit(given * usual, first, constant, seed),
+            self._fit(given * usual, first),
             lambda state: np.abs(predictions(rows, state) - self.y),
-            lambda state, weight: self._fit(weight, first, constant, seed, state),
+            lambda state, weight: self._fit(weight, first, state),
             ROUNDING * majority.largest(size, given),
             given,
             majority,
@@ -206,31 +202,33 @@ class Sensing:
         )
         if end.status is Status.interrupted:
             return end
-        return self._fit(weight, rank, constant, seed, end.z, lowest=rank is None)
+        return self._fit(weight, rank, end.z, lowest=rank is None)
 
-    def _sense_pairs(
-        self, rank: int, constant: bool, effort: Effort, rng: np.random.Generator
-    ) -> End:
+    def _sense_pairs(self, rank: int, effort: Effort, rng: np.random.Generator) -> End:
         """Find M of a rank from pairs of rows, with targets of size 1."""
         left, right = (conditioned(X, self.weight, True, rng) for X in (self.A, self.B))
         right = replace(right, walks=left.walks)
         rank = min(rank, left.width, right.width)
-        majority = Majority.of(self.n, self.unknowns(rank, constant))
-        unit = constant / float(np.sqrt(rank * np.sum(self.weight)))
+        majority = Majority.of(self.n, self.unknowns(rank))
+        unit = self.constant / float(np.sqrt(rank * np.sum(self.weight)))
         problem = PairsProblem(self.y, self.weight, left.walks, majority, left, right, unit)
-        end = search(problem, problem.starts(rank, effort.robust, rng), effort, problem.is_same)
+
+        def is_same(Z: np.ndarray, other: np.ndarray) -> bool:
+            return problem.factors(Z).is_same(problem.factors(other))
+
+        end = search(problem, problem.starts(rank, effort.robust, rng), effort, is_same)
         return replace(end, z=problem.factors(end.z))
 
-    def _choose_rank(self, constant: bool, rng: np.random.Generator) -> int:
+    def _choose_rank(self, rng: np.random.Generator) -> int:
         """Return the rank of pairs with the lowest criterion, by fits that are not precise."""
         starts, tol = min(2, self.effort.n_starts), max(self.effort.tol, ROUGHLY)
         brief, best, least, rank = replace(self.effort, n_starts=starts, tol=tol), 1, np.inf, 0
         while rank < min(self.A.shape[1], self.B.shape[1], best + PATIENCE):
             rank += 1
-            if rank > 1 and self.n <= self.unknowns(rank, constant):
+            if rank > 1 and self.n <= self.unknowns(rank):
                 break
-            end = finished(self._sense_pairs(rank, constant, brief, rng))
-            rest = self.rest(end, constant)
+            end = finished(self._sense_pairs(rank, brief, rng))
+            rest = self.rest(end)
             if rest.criterion < least:
                 best, least = rank, rest.criterion
             if rest.exact:
@@ -305,10 +303,6 @@ class PairsProblem(Problem):
         (U, R), (V, S) = np.linalg.qr(self.left.signal(P)), np.linalg.qr(self.right.signal(Q))
         W, s, X = np.linalg.svd(R @ S.T)
         return Factors(U @ W, s, V @ X.T, self.constant(Z))
-
-    def is_same(self, Z: np.ndarray, other: np.ndarray) -> bool:
-        """Tell whether two points are the same optimum."""
-        return self.factors(Z).is_same(self.factors(other))
 
     def starts(self, rank: int, robust: bool, rng: np.random.Generator) -> Iterator[np.ndarray]:
         """Yield starts; with gross errors, they leave out the largest targets.
