@@ -12,9 +12,8 @@ from scipy import sparse
 
 from problems import random_model, squares_matmul, squares_rmatmul
 from quadlin.core import library
-from quadlin.core.block import Block
+from quadlin.core.block import Block, Response
 from quadlin.core.chunks import Chunk
-from quadlin.core.kernels import Response
 from quadlin.core.model import Steps
 from quadlin.core.moments import Moments
 from quadlin.core.sums import change_sums, residual_sums

@@ -163,15 +163,14 @@ def folded(
     With `per_row`, which has a value for each row, `fn` is given pairs of a chunk and its part.
     """
     total: T | None = None
-    stop = 0
+    rows = 0
     if takes_wide_blocks(fn) and hasattr(chunks, "in_wide_blocks"):
         chunks = chunks.in_wide_blocks()
-    for chunk in chunks:
-        start, stop = stop, stop + int(chunk.X.shape[0])
-        item = chunk if per_row is None else (chunk, per_row[start:stop])
+    for item in chunks if per_row is None else paired(chunks, per_row):
+        rows += height(item if per_row is None else item[0])
         value = fn(item, *params)
         total = value if total is None else total + value  # type: ignore[operator]
-    return total, stop
+    return total, rows
 
 
 def paired(chunks: Iterable[Any], per_row: Any) -> Iterator[tuple[Any, Any]]:

@@ -16,7 +16,7 @@ from functools import cache
 from hashlib import sha256
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
@@ -96,21 +96,14 @@ def takes(dtype: Any) -> bool:
     return dtype in NUMBERS and in_use and library() is not None
 
 
-class _Buffers(threading.local):
-    """Memory of one thread, by use; as large as the largest piece so far."""
-
-    def __init__(self) -> None:
-        self.bytes: dict[str, np.ndarray] = {}
+_memory = threading.local()
 
 
-_buffers = _Buffers()
-
-
-def scratch(use: str, size: int) -> np.ndarray:
-    """Return uninitialised bytes of this thread, valid until the next call for the same `use`."""
-    memory = _buffers.bytes.get(use)
+def scratch(size: int) -> np.ndarray:
+    """Return uninitialised bytes of this thread, valid until the next call."""
+    memory: np.ndarray | None = getattr(_memory, "bytes", None)  # as large as the largest so far
     if memory is None or memory.size < size:
-        memory = _buffers.bytes[use] = np.empty(size, np.uint8)
+        memory = _memory.bytes = np.empty(size, np.uint8)
     return memory[:size]
 
 
@@ -168,13 +161,13 @@ class SparseStructure(ctypes.Structure):
     ]
 
 
-def entries_of(X: csr_array) -> tuple[SparseStructure, dict[str, np.ndarray]]:
-    """Return a structure that points to sparse rows, and the arrays that the caller keeps alive."""
+def entries_of(X: csr_array, dtype: np.dtype) -> tuple[SparseStructure, dict[str, np.ndarray]]:
+    """Return a structure of sparse rows, and the arrays of theirs that the caller keeps alive."""
     rows = SparseStructure(index_bytes=X.indices.itemsize)
     arrays = {
         "pointers": np.ascontiguousarray(X.indptr, X.indices.dtype),
         "indices": np.ascontiguousarray(X.indices),
-        "data": np.ascontiguousarray(X.data),
+        "data": np.ascontiguousarray(X.data, dtype),
     }
     point(rows, arrays)
     return rows, arrays
@@ -196,20 +189,8 @@ class MomentsStructure(ctypes.Structure):
     ]
 
 
-class ColumnMoments(NamedTuple):
-    """The weight of the rows, and per column what `Moments` has."""
-
-    weight: float
-    mean: np.ndarray
-    var: np.ndarray
-    kappa: np.ndarray
-    phi: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
-def column_moments(X: Array, weight: Array | None) -> ColumnMoments | None:
-    """Return the moments of numpy rows, dense or canonical CSR; None where no kernel takes them.
+def column_moments(X: Array, weight: Array | None) -> tuple[Any, ...] | None:
+    """Return the fields of `Moments` of numpy rows, dense or canonical CSR; None without a kernel.
 
     The rows are read from memory once.
     """
@@ -225,7 +206,7 @@ def column_moments(X: Array, weight: Array | None) -> ColumnMoments | None:
     table = MomentsStructure(n=n, d=d)
     point(table, {"weight": omega, **dict(zip(COLUMNS, sums, strict=True))})
     _run(X, table)
-    return ColumnMoments(table.total, *sums)
+    return table.total, *sums
 
 
 def _run(X: Array, table: MomentsStructure) -> None:
@@ -233,12 +214,12 @@ def _run(X: Array, table: MomentsStructure) -> None:
     assert loaded is not None
     if not issparse(X):
         table.x, (table.x_row, table.x_column) = address(X), X.strides
-    memory = scratch("compiled", loaded.moments_memory_needed(at))
+    memory = scratch(loaded.moments_memory_needed(at))
     table.memory = address(memory)
     if not issparse(X):
         loaded.run_moments(at, X.itemsize, instruction_level())
         return
-    rows, _arrays = entries_of(X)
+    rows, _arrays = entries_of(X, X.dtype)
     loaded.run_sparse_moments(at, ctypes.byref(rows), X.dtype.itemsize, instruction_level())
 
 

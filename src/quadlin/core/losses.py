@@ -208,7 +208,6 @@ class Poisson(Loss):
 
 LOSSES: dict[str, Loss] = {each.name: each for each in (Loss(), Huber(), Logistic(), Poisson())}
 OF_REGRESSORS = tuple(name for name, each in LOSSES.items() if each.kind != "labels")
-SOLVED = tuple({each.solved: None for each in LOSSES.values()})
 
 
 def loss_named(name: Any) -> Loss:

@@ -12,8 +12,7 @@ from quadlin.core.arrays import (
     remembered,
     unflagged,
 )
-from quadlin.core.block import Block
-from quadlin.core.kernels import Assembly
+from quadlin.core.block import Assembly, Block
 from quadlin.core.units import Units
 
 T = TypeVar("T", bound=Any)  # a dataclass of arrays

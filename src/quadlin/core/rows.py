@@ -86,21 +86,28 @@ class Rows:
         """Return the number of passes over the rows and their views, with shares rounded up."""
         return self.counter.rounded
 
-    def reduce(self, fn: Callable[..., T], *params: Any) -> T:
-        """Return Σ fn(chunk, *params): one pass."""
-        return self._reduced(fn, params, self.values)
+    def reduce(self, fn: Callable[..., T], *params: Any, beside: Any = None) -> T:
+        """Return Σ fn(chunk, *params): one pass.
 
-    def reduce_beside(self, fn: Callable[..., T], numbers: Any, *params: Any) -> T:
-        """Return Σ fn((chunk, those of its rows of some numbers (n,)), *params): one pass."""
-        return self._reduced(fn, params, self._beside(numbers))
+        With numbers of the rows (n,) `beside` them, `fn` is given pairs of a chunk and its numbers.
+        """
+        values = self.values
+        if beside is not None:
+            values = replace(values or RowValues(), place=beside)
+        self.counter.count += self.share
+        if values is None:
+            total = self.engine.carry(fn, params)
+        else:
+            replaced = _of_replaced_wide if takes_wide_blocks(fn) else _of_replaced
+            total = self.engine.carry(replaced, (fn, *params), values)
+        forget_all()
+        if total is None:
+            raise ValueError("There are no rows.")
+        return total
 
-    def collect(self, fn: Callable[..., T], *params: Any) -> list[T]:
-        """Return fn(chunk, *params) of each chunk, in the order of the rows: one pass."""
-        return self._collected(fn, params, self.values)
-
-    def collect_beside(self, fn: Callable[..., T], numbers: Any, *params: Any) -> list[T]:
-        """Return fn((chunk, those of its rows of some numbers (n,)), *params) of each: one pass."""
-        return self._collected(fn, params, self._beside(numbers))
+    def collect(self, fn: Callable[..., T], *params: Any, beside: Any = None) -> list[T]:
+        """Return fn(chunk, *params) of each chunk, in the order of the rows, as `reduce` does."""
+        return self.reduce(_listed, fn, *params, beside=beside)
 
     def walk(self) -> Iterator[Chunk]:
         """Yield the chunks one by one, in this thread: one pass."""
@@ -120,28 +127,6 @@ class Rows:
             weight = weight if self.values.weight is None else weight * self.values.weight
             y = self.values.y if y is None else y
         return replace(self, values=RowValues(weight, y))
-
-    def _beside(self, numbers: Any) -> RowValues:
-        return replace(self.values or RowValues(), place=numbers)
-
-    def _collected(self, fn: Callable[..., T], params: tuple[Any, ...], values: Any) -> list[T]:
-        self.counter.count += self.share
-        return self._carried(_listed, (fn, *params), values)
-
-    def _reduced(self, fn: Callable[..., T], params: tuple[Any, ...], values: Any) -> T:
-        self.counter.count += self.share
-        return self._carried(fn, params, values)
-
-    def _carried(self, fn: Callable[..., T], params: tuple[Any, ...], values: Any) -> T:
-        if values is None:
-            total = self.engine.carry(fn, params)
-        else:
-            replaced = _of_replaced_wide if takes_wide_blocks(fn) else _of_replaced
-            total = self.engine.carry(replaced, (fn, *params), values)
-        forget_all()
-        if total is None:
-            raise ValueError("There are no rows.")
-        return total
 
 
 # These are functions of the module, since a cluster sends them by name.

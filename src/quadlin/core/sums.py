@@ -3,10 +3,9 @@
 from dataclasses import dataclass, replace
 
 from quadlin.core.arrays import Array, namespace
-from quadlin.core.block import Block
+from quadlin.core.block import Block, Residuals, Response
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.engine import Additive, folded, in_wide_blocks
-from quadlin.core.kernels import Residuals, Response
 from quadlin.core.losses import curvature, value_and_slope
 from quadlin.core.model import Model, Steps, assembly_of, columns_of
 from quadlin.core.units import Units

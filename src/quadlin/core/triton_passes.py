@@ -29,8 +29,8 @@ import triton
 import triton.language as tl
 
 from quadlin.core.arrays import Array
+from quadlin.core.block import Kernel
 from quadlin.core.chunks import Chunk
-from quadlin.core.kernels import Kernel
 from quadlin.core.sums import (
     Asked,
     Sums,

@@ -13,9 +13,8 @@ from scipy.sparse import csr_array, issparse
 from sklearn.utils import check_random_state
 
 from quadlin.core.arrays import Array, is_numpy, moved, namespace, to_numpy, unflagged
-from quadlin.core.block import Block
+from quadlin.core.block import Block, with_data
 from quadlin.core.chunks import MemorySource
-from quadlin.core.kernels import with_data
 from quadlin.core.losses import LOSSES, Loss
 from quadlin.core.model import predict
 from quadlin.core.moments import Moments, Survey, Tally, survey

@@ -10,7 +10,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import refuse_broken_sparse, to_numpy
-from quadlin.core.kernels import with_data
+from quadlin.core.block import with_data
 from quadlin.core.losses import probability
 from quadlin.data.columns import TableEncoder, check_frame, label_of, labels_of
 from quadlin.data.names import position_of, shortened

@@ -303,7 +303,7 @@ def drawn(
     seed = int(problem.rng.integers(2**62))
     n_rows = sum(problem.rows.collect(height))
     args = (E, task.units, seed, draws, task.squares, None if noise is None else p.model)
-    sums = problem.rows.reduce_beside(noise_sums, range(n_rows), *args)
+    sums = problem.rows.reduce(noise_sums, *args, beside=range(n_rows))
     ridge = ridge_noise(task, E, n, draws, 1.0 if noise is None else noise)
     t, _ = task.direction(p, task.coordinates.gradient(sums, p.U, E, ridge), TOL, PASSES)
     t = draws**-0.5 / (noise or 1.0) * t

@@ -66,7 +66,7 @@ class SampleSource(RowSource):
         before, by_content = self.all_rows.counter.count, self.n_rows is None
         if not self.in_memory:
             params = (self.share, self.salt, by_content)
-            chunks = self.all_rows.collect_beside(_drawn, range(self.n_rows or 0), *params)
+            chunks = self.all_rows.collect(_drawn, *params, beside=range(self.n_rows or 0))
         else:
             chunks = [self._at_places(self._whole)]
         self.all_rows.counter.count = before  # the pass was counted on request
