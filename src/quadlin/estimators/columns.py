@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from quadlin.core.arrays import canonical, moved, namespace, refuse_broken_sparse
 from quadlin.core.chunks import Chunk, MemorySource, Table
 from quadlin.core.messages import warn
-from quadlin.core.moments import Tally
 from quadlin.core.rows import Rows
 from quadlin.data import Source, is_dask, open_source
 from quadlin.data.columns import (
@@ -34,7 +33,6 @@ from quadlin.data.opening import with_ids
 from quadlin.data.reader import array_fill, fill_missing
 from quadlin.estimators.checks import (
     check_targets,
-    check_weights,
     checked_weight,
     clear_errors,
     float_types,
@@ -168,14 +166,9 @@ def as_source(
     if columns is not None:
         fill = estimator.fitted_.parts[0].fill if estimator.missing == "mean" else None
         return open_source(X, target=y, weight=weight, encoder=columns.encoder, fill=fill)
-    source = open_source(
-        X,
-        target=y,
-        weight=weight,
-        missing=estimator.missing,
-        categorical_features=declared_columns(estimator, X) or (),
-    )
-    return _with_ids(estimator, source, None)
+    given = declared_columns(estimator, X) or ()
+    options = {"missing": estimator.missing, "categorical_features": given}
+    return _with_ids(estimator, open_source(X, target=y, weight=weight, **options), None)
 
 
 def _with_ids(estimator: Any, source: Source, columns: Columns | None) -> Source:
@@ -201,9 +194,7 @@ def checked(
     checks = {"y_numeric": True, "ensure_min_samples": least}
     X, y = _numbers(draft, X, y, encoder=encoder, reset=columns is None, **checks)
     y = moved(y, X)
-    if weight is not None:
-        weight = checked_weight(weight, y, some=least > 1)
-        check_weights(Tally.of(Chunk(X, y, weight)), X.dtype)
+    weight = checked_weight(weight, y, some=least > 1)
     fill = estimator.fitted_.parts[0].fill if fills and columns is not None else {}
     if columns is None:
         names_in = getattr(draft, "feature_names_in_", None)
@@ -232,22 +223,22 @@ def _check_table(estimator: Any, X: Any, columns: Columns | None) -> None:
 def _numbers(
     estimator: Any, X: Any, *y: Any, encoder: TableEncoder | None, reset: bool, **checks: Any
 ) -> Any:
-    """Return rows as numbers, and their targets if there are any."""
+    """Return rows as numbers, and their targets or None."""
     fills = estimator.missing == "mean"
     finite = "allow-nan" if fills else True
     checks |= {"accept_sparse": "csr", "dtype": float_types(X), "ensure_all_finite": finite}
     with clear_errors(X, *y):
         if encoder is None:
-            rows = validated(estimator, X, *y, reset=reset, **checks)
-            X, *rest = rows if y else (rows,)
-            X = canonical(X) if issparse(X) else X
-            return (X, *rest) if y else X
-        rows, unseen = encoder.encode(X, fills)
-        if reset:
-            validated(estimator, X, skip_check_array=True, reset=True)  # else the encoder compares
-        if unseen:
-            warn_unseen(unseen, learns=bool(y))
-        return check_X_y(rows, *y, **checks) if y else check_array(rows, **checks)
+            found = validated(estimator, X, *y, reset=reset, **checks)
+        else:
+            rows, unseen = encoder.encode(X, fills)
+            if reset:
+                validated(estimator, X, skip_check_array=True, reset=True)  # else encode compares
+            if unseen:
+                warn_unseen(unseen, learns=bool(y))
+            found = check_X_y(rows, *y, **checks) if y else check_array(rows, **checks)
+    X, target = found if y else (found, None)
+    return canonical(X) if issparse(X) else X, target
 
 
 def _guesses(estimator: Any) -> bool:
@@ -265,7 +256,7 @@ def chunks_to_predict(estimator: Any, X: Any, columns: Columns) -> Iterator[Chun
             warn_unseen(source.unseen)
         return
     _check_table(estimator, X, columns)
-    X, absent = _numbers(estimator, X, encoder=columns.encoder, reset=False), None
+    (X, _), absent = _numbers(estimator, X, encoder=columns.encoder, reset=False), None
     if estimator.missing == "mean":
         X, absent = fill_missing(X, estimator.fitted_.parts[0].fill, columns.names)
     yield from Rows.of(MemorySource(X, absent=absent)).walk()
