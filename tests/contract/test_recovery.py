@@ -151,10 +151,6 @@ def test_a_given_rank_of_many_parameters_is_exact(dtype):
     assert error < EXACT[dtype]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="choosing is inexact: a wrong rank and a penalty without noise (issue 37)",
-)
 def test_a_chosen_rank_of_many_parameters_is_exact():
     table, new = low_rank(3000, 260, 5, seed=5), low_rank(200, 260, 5, seed=6)
     assert error_on_new_rows(SecondOrderRegressor(), table, new.X) < EXACT["float64"]

@@ -594,13 +594,10 @@ class SecondOrderClassifier(Classifying, SecondOrderModel):
         Rank k of the quadratic part: 0 is logistic regression, and a rank above the number of
         features means no restriction. "auto" chooses the low rank of largest evidence (marginal
         likelihood, by Laplace's approximation) if leave-one-out predictions confirm it; otherwise a
-        linear model or all products. With more than 1,500 parameters, or with an explicit `alpha`,
-        ranks are compared by how well least-squares fits predict a held-out fifth of the rows, and
-        their likelihood decides about the size of the penalties.
+        linear model or all products.
     alpha : "auto", float or (float, float), default="auto"
         Ridge penalty, one number for w and M or one for each: 1/C of scikit-learn's
-        `LogisticRegression` on standardised features. "auto" uses the posterior mean of log α if
-        rows are few (by evidence and leave-one-out predictions), otherwise the penalties of largest
+        `LogisticRegression` on standardised features. "auto" uses the penalties of largest
         evidence. The prior makes log-odds with a standard deviation above 10 unlikely, so separable
         rows have finite log-odds. With ``alpha=0`` the steps stop on such rows when the log-loss is
         0.5% of a constant's, with status `separated` and a warning.

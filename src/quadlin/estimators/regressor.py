@@ -248,8 +248,8 @@ class SecondOrderRegressor(Regressing, Learning, SecondOrderModel):
     Parameters
     ----------
     rank : int or "auto", default="auto"
-        Rank k of L: 0 is a linear model. "auto" chooses the rank of largest evidence, or the one
-        that best predicts held-out rows beyond 1,500 parameters or if `alpha` is given.
+        Rank k of L: 0 is a linear model. "auto" chooses the rank of largest evidence, also if
+        `alpha` is given.
     alpha : "auto", float or (float, float), default="auto"
         Ridge penalty of w and M, or one for each; rare levels have a larger one.
         "auto" chooses the penalties of largest evidence.

@@ -2,7 +2,7 @@
 
 Imports `fields`, `fits`, `pairs` and `lowrank`.
 Gives the estimators `choice`, the fit that chooses rank and penalties.
-Begin with `choice.py`: it calls `rank_search.py`, the search by evidence, or chooses on held-out
-rows (`rank.py`; `wide_rows.py` for wide sparse rows). The search compares `candidates.py`, each of
-them a rank with its best penalties (`penalties.py`).
+Begin with `search.py`: it compares ranks, each with its best penalties (`penalties.py`), for any
+loss. `least_squares.py` is its task for targets, and `choice.py` the fit with what was chosen;
+`wide_rows.py` fits wide sparse rows.
 """

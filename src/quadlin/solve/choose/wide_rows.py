@@ -6,17 +6,18 @@ of the bound overfits where there are more columns than rows.
 """
 
 from dataclasses import replace
+from math import sqrt
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.sparse import issparse
 
+from quadlin.core.arrays import Array, namespace
 from quadlin.core.chunks import MemorySource
 from quadlin.core.moments import Survey, Tally
 from quadlin.core.rows import Rows
 from quadlin.core.sweeps import MOST_UNKNOWNS
 from quadlin.core.units import Units
-from quadlin.solve.choose.rank import as_good, folds_by
 from quadlin.solve.fields.draws import LAW_DRAWS, law_of_draws
 from quadlin.solve.fields.machine import ROUND, Learned, weights_of
 from quadlin.solve.fields.sweeps import AUTO_RANK, Sweeps, gathered
@@ -24,10 +25,11 @@ from quadlin.solve.fits.fit_state import FitState, OnState
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.design import EXACT_COLUMNS
 from quadlin.solve.lowrank.levels import settled
-from quadlin.solve.lowrank.observations import content_keys
+from quadlin.solve.lowrank.observations import content_keys, row_hash
 from quadlin.solve.lowrank.types import Options, Plan
 
 RANKS = 0, 2, AUTO_RANK  # in this order, as long as rows held out are predicted better
+FOLDS = 5  # of the rows, one of which tests a fit to the others
 NARROW = 500  # columns up to which the evidence of all parameters takes a second at most
 
 
@@ -141,3 +143,19 @@ def _trial(sweeps: Sweeps, held: np.ndarray) -> Trial:
 
     sweeps.run(rises, draws=1)
     return Trial(sweeps.drawn[0], 1 + int(np.argmin(losses)), errors)
+
+
+def folds_by(content: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the fold of each row, from its content: neither its position nor units matter."""
+    order = np.argsort(row_hash(content, int(rng.integers(2**31))), kind="stable")
+    folds = np.empty(len(content), dtype=int)
+    folds[order] = np.arange(len(content)) * FOLDS // max(1, len(content))
+    return folds
+
+
+def as_good(errors: Array, best: Array, omega: Array, within: float = 1.0) -> bool:
+    """Return whether errors exceed the best by no more than some standard errors."""
+    xp, gap = namespace(omega), errors - best
+    total = max(float(xp.sum(omega)), 1e-300)
+    mean = float(omega @ gap) / total
+    return mean <= within * sqrt(float(omega**2 @ (gap - mean) ** 2)) / total

@@ -22,22 +22,19 @@ from quadlin.core.model import Model, degrees_of_freedom, in_units
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
-from quadlin.solve.choose.candidates import BEGIN, Candidate
 from quadlin.solve.choose.choice import fit_choosing, search_of
-from quadlin.solve.choose.penalties import maximised
-from quadlin.solve.choose.rank_search import RankSearch
+from quadlin.solve.choose.least_squares import LeastSquares
 from quadlin.solve.choose.residual_spectrum import spectrum_beside
+from quadlin.solve.choose.search import Candidate, Search
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import Uncertainty
-from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha, Design
+from quadlin.solve.lowrank.design import Alpha
 from quadlin.solve.lowrank.levels import Fields, settled, settled_steps
-from quadlin.solve.lowrank.linear_model import Gram
 from quadlin.solve.lowrank.types import (
     FIXED,
     NO_NOISE,
     Options,
     Plan,
-    Problem,
     Record,
     Status,
     finished,
@@ -124,7 +121,6 @@ class LowRankPart:
         if plan.automatic.alpha and surveyed.target.var[0] > 0:
             of_rows = plan.make_units(surveyed.features, surveyed.target)
             search = search_of(rows, of_rows, plan, surveyed)
-            search.thorough = False  # the result is only a start for pairs and L together
         state, chosen = fit_choosing(rows, plan, surveyed=surveyed, search=search)
         return cls(in_units(finished(state).model, state.units, units), chosen.alpha)
 
@@ -239,7 +235,7 @@ class PairStage:
         return bool(self.units.target.power) and enough
 
     @cached_property
-    def search(self) -> RankSearch:
+    def search(self) -> Search[LeastSquares]:
         """Return the search for a rank, with which pairs are compared.
 
         In its rows each distinct row counts once on average.
@@ -249,7 +245,7 @@ class PairStage:
     @property
     def share(self) -> float:
         """Return the weight of a row of weight 1 in the search."""
-        return self.search.weight / self.weight
+        return self.search.task.weight / self.weight
 
     @cached_property
     def prior(self) -> ProductPrior:
@@ -259,7 +255,7 @@ class PairStage:
     @cached_property
     def moments(self) -> ProductMoments:
         """Return the moments of all pairs of features: one pass."""
-        moments: ProductMoments = self.search.rows.reduce(product_moments, self.units)
+        moments: ProductMoments = self.search.task.rows.reduce(product_moments, self.units)
         return moments
 
     def alone(self, linear: FitState, options: Options) -> PairOutcome | None:
@@ -270,7 +266,7 @@ class PairStage:
         """
         ridge = self._part(linear, options)
         self.looked, self.clean = True, not self._worth_a_search(ridge)
-        spectrum = self.search.spectrum
+        spectrum = self.search.task.spectrum
         if self.clean or (spectrum is not None and spectrum.is_spread(self.largest)):
             return None
         joint = self._chosen(ridge, limit=self.d // 2 + 1)
@@ -280,13 +276,13 @@ class PairStage:
             return None
         self.first = joint.terms
         best = self._beside(joint.terms, 0)
-        if best is None or best.value <= self._evidence(self.search.rows, ridge):
+        if best is None or best.value <= self._evidence(self.search.task.rows, ridge):
             return None
-        costly = not self.search.few_features  # ranks are tried first where that costs little
+        costly = not self.search.task.few_features  # ranks are tried first where that costs little
         decided = self._unchecked(best) or (
             costly
             and not spectrum_beside(best.joint).is_clear
-            and self._confirmed(best, self.search.sized(self.search.ridge()))
+            and self._confirmed(best, self.search.ridge())
         )
         return self._outcome(best, linear, options) if decided else None
 
@@ -322,7 +318,7 @@ class PairStage:
             begin.append((joint.terms, fixed if self.chooses.rank else start.rank))
         candidates = [c for each in begin if (c := self._beside(*each)) is not None]
         best = max(candidates, key=lambda c: c.value, default=None)
-        if best is None or best.value <= self._evidence(self.search.rows, start):
+        if best is None or best.value <= self._evidence(self.search.task.rows, start):
             return None
         checked = start.rank in (0, self.d) and not self._unchecked(best)
         without = self.search.candidate(start.rank) if checked else None
@@ -355,7 +351,7 @@ class PairStage:
             search = self._search(part, self.request)
             joint = search.tested(joint.i, joint.j, joint.entry).joined()
             terms = joint.terms
-        rows = less(self.search.rows, terms.of, self.units)
+        rows = less(self.search.task.rows, terms.of, self.units)
         evidence = self._evidence(rows, replace(part, model=joint.model))
         return Composite(joint, part.alpha, evidence - joint.cost / 2)
 
@@ -372,7 +368,7 @@ class PairStage:
                     break
                 part = refitted
             elif self.chooses.rank and start.rank > 0:
-                part = LowRankPart.of(self.search.rows, self.plan.of_rank(0), self.units)
+                part = LowRankPart.of(self.search.task.rows, self.plan.of_rank(0), self.units)
             search = self._search(part, request)
             joint = search.tested(*request.products).joined()
             alternates = self.wide or (search.rank and not search.tangent)
@@ -396,7 +392,7 @@ class PairStage:
 
         Unless the user asks for pairs, most tables without interactions are not read again.
         """
-        look = self.search.rows.reduce(residual_moments, start.model, self.units)
+        look = self.search.task.rows.reduce(residual_moments, start.model, self.units)
         weight = self.moments.weight
         screen = Screen(self.moments, to_numpy(self.units.free), self.fields, None)
         self.start_loss, self.candidates = look.loss, screen.candidates
@@ -411,19 +407,19 @@ class PairStage:
     def _absorbed(self, start: LowRankPart) -> tuple[PairTerms, int | None]:
         """Return the pairs that the L of a fit seems to have absorbed, and the rank to fit."""
         noise = (NO_NOISE if self._no_error(self.start_loss) else 1.0) * self.start_loss
-        variance = noise / self.moments.weight / self.search.weight
+        variance = noise / self.moments.weight / self.search.task.weight
         C = to_numpy(self.moments.second) / self.moments.weight
         dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
         terms, rank = split_entries(start.model, C, variance * dof)
         return terms, None if rank else 0
 
     def _no_error(self, loss: float) -> bool:
-        return loss <= NO_NOISE * self.search.weight * self.units.target.power
+        return loss <= NO_NOISE * self.search.task.weight * self.units.target.power
 
     def _search(self, part: LowRankPart, request: PairRequest) -> PairSearch:
         alpha, noise = (*part.alpha, self.prior.penalty(part.alpha)), self.prior.noise
         settings: dict[str, Any] = {"model": part.model, "alpha": alpha, "fields": self.fields}
-        settings["noise"], args = noise, (self.search.rows, self.units)
+        settings["noise"], args = noise, (self.search.task.rows, self.units)
         if not self.wide:
             return PairSearch(*args, **settings, moments=self.moments)
         if request.given is None:
@@ -433,7 +429,7 @@ class PairStage:
     def _fitted_part(self, terms: PairTerms, rank: int | None) -> LowRankPart:
         """Fit a low-rank part to what pairs leave, of a given rank or of the best one."""
         plan = self.plan if rank is None else self.plan.of_rank(rank)
-        return LowRankPart.of(less(self.search.rows, terms.of, self.units), plan, self.units)
+        return LowRankPart.of(less(self.search.task.rows, terms.of, self.units), plan, self.units)
 
     def _chosen(self, part: LowRankPart, limit: int | None = None) -> PairFit:
         """Choose pairs for a fit, at most as many as requested and as the limit allows."""
@@ -446,14 +442,16 @@ class PairStage:
 
     def _evidence(self, rows: Rows, part: LowRankPart) -> float:
         """Return the log evidence of the rank that is fitted to these rows."""
-        search = self.search
-        if rows is not search.rows:
-            counts = search.n_rows, search.weight
-            search = RankSearch(rows, self.units, self.plan.options, *counts, self.plan.seed)
-        return evidence_of(search, part, self.plan.of_rank(0))
+        search, task = self.search, self.search.task
+        if rows is not task.rows:
+            counts = task.n_rows, task.weight
+            search = Search(
+                LeastSquares(rows, self.units, self.plan.options, *counts, self.plan.seed)
+            )
+        return search.evaluate(part.model, part.alpha).merit
 
     def _notes(self) -> PairNotes:
-        r2 = 1 - self.start_loss / (self.search.weight * self.units.target.power)
+        r2 = 1 - self.start_loss / (self.search.task.weight * self.units.target.power)
         return PairNotes(self.tally.counting, self.candidates, ((0.0, r2),))
 
     def _part(self, state: FitState, options: Options) -> LowRankPart:
@@ -565,33 +563,6 @@ def split_entries(model: Model, C: np.ndarray, most_lost: float) -> tuple[PairTe
             return PairTerms(i, j, np.where(i == j, 1.0, 2.0) * S[i, j]), rank
     nothing = np.zeros(0, np.int64)
     return PairTerms(nothing, nothing, np.zeros(0)), k
-
-
-def evidence_of(search: RankSearch, part: LowRankPart, ridge: Plan) -> float:
-    """Return the log evidence of a rank, fitted to the rows of a search.
-
-    With more parameters than fit in a matrix, it is that of ridge regression plus what the rank
-    gains by the BIC; `ridge` is the plan of ridge regression.
-    """
-    rows, units, options, d, k = search.rows, search.units, search.options, search.d, part.rank
-    if not k:
-        return search.ridge().merit
-    dof, weight = options.dof(d, k), search.weight
-    if dof > EXACT_COLUMNS and k < d:
-        problem = Problem(rows, units, options, np.random.default_rng(search.seed))
-        models = (LowRankPart.of(rows, ridge, units).model, part.model)
-        before, after = (problem.sums(model, squares=False).loss for model in models)
-        gain = weight * log(before / max(after, NO_NOISE * before)) if before > 0 else 0.0
-        return search.ridge().merit + (gain - (dof - d - 1) * log(weight)) / 2
-    if k == d:
-        candidate = search.candidate(k)
-    else:
-        gram = Gram.of(rows, Design.at(part.model.U, units, options))
-        begin = np.log(np.maximum(part.alpha, 1e-9 * weight) / gram.weight).tolist()
-        starts = [begin, [begin[0], log(BEGIN)], [begin[0], log(BEGIN / 50)]]
-        candidate = search.noted(k, maximised(gram, starts), part.model, gram)
-    assert candidate is not None
-    return candidate.merit
 
 
 def pair_uncertainty(fit: PairFit, fields: Fields, share: float) -> Uncertainty | None:

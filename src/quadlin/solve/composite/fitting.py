@@ -15,7 +15,8 @@ from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Survey, Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.solve.choose.choice import fit_choosing
-from quadlin.solve.choose.rank_search import RankSearch
+from quadlin.solve.choose.least_squares import LeastSquares
+from quadlin.solve.choose.search import Search
 from quadlin.solve.choose.wide_rows import swept_law, with_units_for
 from quadlin.solve.composite.composer import (
     PairOutcome,
@@ -217,7 +218,7 @@ def _fit_state(
     surveyed: Survey,
     warm: FitState | None,
     on_step: OnState,
-    search: RankSearch | None = None,
+    search: Search[LeastSquares] | None = None,
 ) -> tuple[FitState, Options, Rows]:
     """Fit by least squares or by Huber's loss; also return the options and rows at its end."""
     if LOSSES[plan.options.loss].linked:

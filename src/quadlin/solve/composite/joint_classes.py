@@ -25,7 +25,6 @@ from quadlin.core.losses import FLATTEST
 from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.choose.candidates import BEGIN
 from quadlin.solve.composite.composer import PairRequest
 from quadlin.solve.composite.label_pairs import LogOdds, Objective, descended, moved, stage_about
 from quadlin.solve.fits.fit_state import FitState
@@ -206,11 +205,12 @@ def on_table(rows: ClassRows, classes: Sequence[ClassFit]) -> list[ClassFit] | N
             return None
         chosen = float(alpha[0]), float(alpha[1])
         if automatic.alpha:
-            begin = (chosen[0], BEGIN * table.information)
-            chosen, evidence = table.posterior(begin, least)
-            if evidence <= least:
+            end = table.maximised()
+            chosen = float(np.exp(end.log_alpha[0])), float(np.exp(end.log_alpha[-1]))
+            value = end.log_evidence - float(table.deviances_left_out(chosen).sum()) / 2
+            if value <= least:
                 continue
-            least = evidence
+            least = value
         models = table.models(table.fitted(chosen))
         best = [each.scored(model, chosen) for each, model in zip(classes, models, strict=True)]
     return best

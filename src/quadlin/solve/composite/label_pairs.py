@@ -18,6 +18,7 @@ from quadlin.core.model import Model, with_rank
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
+from quadlin.solve.choose.search import Search
 from quadlin.solve.composite.composer import (
     FEWEST_ROWS,
     PairOutcome,
@@ -28,7 +29,7 @@ from quadlin.solve.composite.composer import (
     refuse_uninformative,
 )
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.labels.label_choice import LabelSearch, fit_logistic
+from quadlin.solve.labels.label_choice import Likelihood, fit_logistic
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.score_table import WIDEST
 from quadlin.solve.lowrank.levels import settled
@@ -151,7 +152,7 @@ class LabelPairs:
 
         Given pairs of constant features raise an error if `constant`; else later rows may vary.
         """
-        plan, request, begun = self.plan, self.request, list[LabelSearch]()
+        plan, request, begun = self.plan, self.request, list[Search[Likelihood]]()
         searches = plan.automatic.rank and request.given is None
         if searches and len(plan.make_units.names) <= MOST_FEATURES and self._enough:
             outcome = self._alone(begun)
@@ -173,7 +174,7 @@ class LabelPairs:
         varies = bool(target.varies(target.mean.dtype)[0])
         return varies and self.surveyed.tally.counting >= FEWEST_ROWS
 
-    def _alone(self, begun: list[LabelSearch]) -> LabelOutcome | None:
+    def _alone(self, begun: list[Search[Likelihood]]) -> LabelOutcome | None:
         """Return pairs with a linear model if they leave nothing of low rank, otherwise None."""
         plan, surveyed = self.plan, self.surveyed
         linear, options = fit_logistic(self.rows, plan.of_rank(0), surveyed=surveyed, begun=begun)

@@ -31,15 +31,12 @@ from quadlin.core.model import Model, constant_model, in_units, predict, tied
 from quadlin.core.moments import Moments, Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Target, Units, UnitsMaker
-from quadlin.solve.choose.candidates import NEAR
-from quadlin.solve.choose.choice import fit_choosing
-from quadlin.solve.fits.fit_state import FitState, OnState, fit_state
+from quadlin.solve.choose.search import NEAR
+from quadlin.solve.fits.fit_state import FitState, OnState, fit_state, fit_table
 from quadlin.solve.lowrank.driver import follow, loss_unit
 from quadlin.solve.lowrank.gauss_newton import usual_curvature
 from quadlin.solve.lowrank.polish import polish
 from quadlin.solve.lowrank.types import (
-    FIXED,
-    Automatic,
     Options,
     Plan,
     Problem,
@@ -165,20 +162,13 @@ class LogisticFit:
             model = constant_model(self.units, options.rank, self.units.target.centre)
         return Working.about(model, self.rows, self.units, options.fit_intercept, self.loss)
 
-    def least_squares(self, options: Options, automatic: Automatic) -> tuple[Model, Options]:
-        """Fit the least squares of the start; also return the options of the main fit."""
+    def start(self, options: Options) -> Model:
+        """Return a start: approximately the model of smallest loss, by least squares."""
         working = self.working(None, options)
         linear = replace(options, tol=max(START_TOL, options.tol), loss="squared")
-        make_units = replace(self.make_units, loss="squared")
-        plan = Plan(linear, make_units, self.seed, automatic)
-        state, chosen = fit_choosing(working.rows, plan)
-        model = in_units(finished(state).model, state.units, self.units)
-        alpha = chosen.alpha if automatic.alpha else options.alpha
-        return model, replace(options, rank=chosen.rank, alpha=alpha)
-
-    def start(self, options: Options) -> Model:
-        """Return a start: approximately the model of smallest loss."""
-        return self.least_squares(options, FIXED)[0]
+        plan = Plan(linear, replace(self.make_units, loss="squared"), self.seed)
+        state = finished(fit_table(working.rows, plan))
+        return in_units(state.model, state.units, self.units)
 
     def polished(
         self, options: Options, start: Model, on_step: OnState = None

@@ -8,18 +8,20 @@ probability of each. The columns φ are (1, z), or all products as well, and all
 penalties: one prior. Newton's method takes all scores at once; the evidence is Laplace's
 approximation at the optimum.
 
-If rows are few, the penalty of largest evidence is one point of a wide hill, and often its edge:
-the evidence of separable rows rises as penalties shrink. The mean of log α over the hill predicts
-better, and models are compared by their evidence over all penalties (`posterior`).
+The evidence of separable rows rises as penalties shrink, so beyond the widest prior the variance of
+a prior has the density of the tail of Cauchy's law.
 """
 
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf, log
 
 import numpy as np
 from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dtrtri
-from scipy.special import log_softmax, logsumexp
+from scipy.optimize import minimize
+from scipy.special import log_softmax
 
 from quadlin.core.arrays import to_numpy
 from quadlin.core.chunks import Chunk
@@ -27,8 +29,9 @@ from quadlin.core.losses import FLATTEST, LOSSES, curvature, value_and_slope
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
+from quadlin.solve.choose.search import BEGIN
 from quadlin.solve.lowrank.design import Alpha, Design
-from quadlin.solve.lowrank.linear_model import factored, with_ridge
+from quadlin.solve.lowrank.linear_model import Evidence, LeftOut, LinearModel, factored, with_ridge
 from quadlin.solve.lowrank.observations import LEAST_FREEDOM, repetitions
 from quadlin.solve.lowrank.types import Options
 
@@ -36,19 +39,14 @@ MOST_ENTRIES = 1 << 22  # of the matrix: 32 MB
 MOST_PARAMETERS = 700  # of all scores: their matrix is factored at every step
 MOST_PRODUCTS = 1e9  # multiplications of a step: a second
 WIDEST = 10.0  # largest standard deviation of scores that a prior expects
-TOL, LOOSE_TOL = 1e-9, 1e-3  # relative decrease that ends a fit, and one of many on the hill
+TOL, LOOSE_TOL = 1e-9, 1e-3  # relative decrease that ends a fit, and one of many
 LEAST_RIDGE = 1e-12  # of the weight, so that columns may be dependent
 COMMON = 1e-6  # of the weight: a ridge on the intercepts of classes, whose differences matter
 STEPS = 50
 SIZES = tuple(0.25**i for i in range(7))  # of a step; the first that lowers the objective is used
-LEAST, MOST = (-14.0, -9.0), 3.5  # log α per information: the range of α₁ and α₂, and its end
-STEP = 2.0  # of log α, between points of the lattice
-DEPTH = 6.0  # of log evidence below the peak, where the hill ends
-FEW_POINTS, FAR = 5, 10.0  # after so many points, a walk that is so far behind in evidence ends
-TAIL = 0.5  # per unit of log variance beyond the widest prior, as in the tail of Cauchy's law
-FINE, POINTS = 150, (12, 25)  # most parameters of a fine walk; most points of others, and of it
-
-Point = tuple[int, ...]  # of the lattice
+STEP, MOST = 2.0, 14.0  # of log α, between first trials, and from the information at most
+TRIALS = 20  # of penalties
+TAIL = 0.5  # per unit of log variance beyond the widest prior
 
 
 def floored(alpha: Alpha, d: int, k: int) -> Alpha:
@@ -66,8 +64,8 @@ class Scores:
     objective: float
 
 
-@dataclass(frozen=True)
-class ScoreTable:
+@dataclass
+class ScoreTable(LinearModel):
     """Rows of positive weight as the columns of a linear model, with their targets."""
 
     A: np.ndarray  # (n, p), φ
@@ -77,6 +75,12 @@ class ScoreTable:
     design: Design
     loss: str
     count: int = 1  # K, of scores
+    noise = 1.0
+
+    def __post_init__(self) -> None:
+        self.sizes = [self.count * size for size in self.design.sizes]
+        self.weight = self._information()  # the unit of penalties
+        self.last: Scores | None = None  # the start of the next fit
 
     @classmethod
     def of(
@@ -103,27 +107,18 @@ class ScoreTable:
         y = y if codes is None else codes[counting]
         return cls(A, y, omega, repeated(y, omega), design, options.loss, count)
 
-    def reweighted(self, factor: float) -> "ScoreTable":
-        """Return the same rows with weights multiplied."""
-        return replace(self, omega=factor * self.omega)
-
-    @property
-    def weight(self) -> float:
-        """Return Σω."""
-        return float(self.omega.sum())
-
     @property
     def mean(self) -> np.ndarray:
         """Return the mean of labels or counts."""
-        return np.asarray(self.omega @ self.y / self.weight)
+        return np.asarray(self.omega @ self.y / self.omega.sum())
 
-    @property
-    def information(self) -> float:
-        """Return Σωh of a score at the best constants, the unit of penalties."""
+    def _information(self) -> float:
+        """Return Σωh of a score at the best constants."""
+        total = float(self.omega.sum())
         if self.count == 1:
-            return self.weight * float(LOSSES[self.loss].variance(self.mean))
-        shares = np.bincount(self.y, self.omega, self.count) / self.weight
-        return self.weight * float(np.mean(shares * (1 - shares)))
+            return total * float(LOSSES[self.loss].variance(self.mean))
+        shares = np.bincount(self.y, self.omega, self.count) / total
+        return total * float(np.mean(shares * (1 - shares)))
 
     @property
     def rank(self) -> int:
@@ -186,7 +181,12 @@ class ScoreTable:
         assert L is not None
         return L
 
-    def left_out(self, at: Scores, L: np.ndarray) -> np.ndarray:
+    def deviances_left_out(self, alpha: Alpha) -> np.ndarray:
+        """Return the deviance of each observation when it is left out."""
+        at = self.fitted(alpha, self.last)
+        return self._left_out(at, self.factor(at, self.ridge(alpha)))
+
+    def _left_out(self, at: Scores, L: np.ndarray) -> np.ndarray:
         """Return the deviance of each observation when it is left out, by one Newton step."""
         K, p = self.count, self.A.shape[1]
         inverse = dtrtri(L, lower=1)[0]
@@ -198,78 +198,68 @@ class ScoreTable:
         moved = np.linalg.solve(remaining, V @ (share * slope)[:, :, None])[:, :, 0]
         return np.repeat(share[:, 0] * self.terms(at.F + moved)[0], self.times)
 
-    def posterior(self, alpha: Alpha, least: float = -inf) -> tuple[Alpha, float]:
-        """Return the posterior mean of the penalties, and the log evidence over all of them.
+    def of_groups(self, alpha: Alpha) -> np.ndarray:
+        """Return the penalties of the groups, from those of w and M."""
+        return np.asarray(alpha[: len(self.sizes)], np.float64)
 
-        A walk over the hill of the evidence, on a lattice of log α, begins at some penalties. It
-        ends early if it stays far behind the evidence of a rival, `least`.
-        """
-        start, unit = np.log(alpha if self.rank else alpha[:1]), log(self.information)
-        groups = len(start)
-        low, high = np.array(LEAST[:groups]) + unit, np.full(groups, MOST) + unit
-        start = np.clip(start, low, high)
-        most = POINTS[self.count * self.A.shape[1] <= FINE]
-        fits, values = dict[Point, Scores](), dict[Point, float]()
+    def maximised(self) -> Evidence:
+        """Return the best penalties, by evidence and by left-out rows: some 20 fits."""
+        begin, unit = (-2.0, log(BEGIN))[: len(self.sizes)], log(self.weight)
+        simplex = np.add(begin, STEP * np.eye(len(begin) + 1, len(begin), k=-1)) + unit
 
-        def place(point: Point) -> np.ndarray:
-            return np.asarray(start + STEP * np.array(point))
+        def falls(log_alpha: np.ndarray) -> float:
+            if np.any(np.abs(log_alpha - unit) > MOST):
+                return inf
+            evidence, left_out = self._values(np.exp(log_alpha), LOOSE_TOL)
+            prior = max(self.count - 1, 1) * TAIL * float(self._beyond(log_alpha).sum())
+            share = 0.0 if LOSSES[self.loss].dispersed else 0.5
+            return left_out / 2 - share * (evidence + left_out / 2) + prior
 
-        def visit(point: Point, near: Scores) -> None:
-            first, second = np.exp(place(point)[[0, -1]]).tolist()
-            fits[point] = self.fitted((first, second), near, LOOSE_TOL)
-            values[point] = self.merit(fits[point], (first, second))
+        settings = {"initial_simplex": simplex, "maxfev": TRIALS, "xatol": 0.5, "fatol": 0.1}
+        end = minimize(falls, simplex[0], method="Nelder-Mead", options=settings)
+        return self.at(end.x)
 
-        visit((0,) * groups, self.fitted(alpha, tol=LOOSE_TOL))
-        while len(values) < most:
-            top = max(values.values())
-            if len(values) >= FEW_POINTS and top < least - FAR:
-                break
-            # The next point is a neighbour of the highest point whose neighbours were not all seen.
-            moves = (
-                (point, near)
-                for near in sorted(values, key=lambda p: -values[p])
-                if values[near] >= top - DEPTH
-                for point in neighbours(near)
-                if point not in values and np.all((place(point) >= low) & (place(point) <= high))
-            )
-            move = next(moves, None)
-            if move is None:
-                break
-            visit(move[0], fits[move[1]])
-        logs = np.array(list(values.values()))
-        total = float(logsumexp(logs))
-        mean = np.exp(np.exp(logs - total) @ np.array([place(point) for point in values]))
-        share = float(np.log(STEP / (high - low)).sum())  # of the range, which is the prior
-        return (float(mean[0]), float(mean[-1])), total + share
-
-    def merit(self, at: Scores, alpha: Alpha) -> float:
-        """Return the log posterior of penalties, at about the optimum with them.
-
-        The evidence and the likelihood of left-out rows count half each; where the variance of
-        targets is not known, neither is the evidence, and left-out rows decide.
-        """
-        R, share = self.ridge(alpha), 0.0 if LOSSES[self.loss].dispersed else 0.5
-        L = self.factor(at, R)
+    def _values(self, alpha: np.ndarray, tol: float = TOL) -> tuple[float, float]:
+        """Return the evidence, and the deviance of left-out rows."""
+        both = float(alpha[0]), float(alpha[-1])
+        self.last = self.fitted(both, self.last, tol)
+        R = self.ridge(both)
+        L = self.factor(self.last, R)
         log_det = self.count * float(np.log(R[1:]).sum()) - 2 * float(np.log(np.diag(L)).sum())
-        evidence, left_out = (log_det - at.objective) / 2, -float(self.left_out(at, L).sum()) / 2
-        widest = floored((0.0, 0.0), len(self.design.units.scale), self.rank)
-        groups = 2 if self.rank else 1
-        beyond = [log(max(w / a, 1.0)) for w, a in zip(widest[:groups], alpha, strict=False)]
-        prior = -max(self.count - 1, 1) * TAIL * sum(beyond)
-        return share * evidence + (1 - share) * left_out + prior
+        return (log_det - self.last.objective) / 2, float(self._left_out(self.last, L).sum())
+
+    def _beyond(self, log_alpha: np.ndarray) -> np.ndarray:
+        """Return how far the log variance of each prior is beyond the widest."""
+        widest = self.of_groups(floored((0.0, 0.0), len(self.design.units.scale), self.rank))
+        return np.asarray(np.maximum(np.log(widest) - log_alpha, 0.0))
+
+    def at(self, log_alpha: np.ndarray, least: float = -inf) -> Evidence:
+        """Return the evidence at some penalties."""
+        alpha = np.exp(log_alpha)
+        evidence, _ = self._values(alpha)
+        assert self.last is not None
+        R = self.ridge((float(alpha[0]), float(alpha[-1])))
+        inverse = dtrtri(self.factor(self.last, R), lower=1)[0]
+        shrunk = np.tile(R, self.count) * np.einsum("ij,ij->j", inverse, inverse)
+        determined = np.asarray(self.sizes) - self._by_group(shrunk.reshape(self.count, -1))
+        return Evidence(evidence, log_alpha, 1.0, determined)
+
+    def _by_group(self, values: np.ndarray) -> np.ndarray:
+        """Return the sums over the parameters (K, p) of each group, without the intercepts."""
+        ends = 1 + np.cumsum([0, *self.design.sizes])
+        return np.array([values[:, a:b].sum() for a, b in itertools.pairwise(ends)])
+
+    def model(self, alpha: Alpha) -> Model:
+        """Return the model of the first score."""
+        return self.models(self.fitted(alpha, self.last))[0]
+
+    def left_out(self, rows: Rows, alpha: Alpha, factors: Sequence[float] = (1.0,)) -> LeftOut:
+        """Return nothing: the deviances of rows left out are `deviances_left_out`."""
+        raise NotImplementedError
 
     def models(self, at: Scores) -> list[Model]:
         """Return the model of each score."""
         return [self.design.model(theta[1:], float(theta[0])) for theta in at.theta]
-
-
-def neighbours(point: Point) -> list[Point]:
-    """Return the points of the lattice next to a point."""
-    return [
-        (*point[:g], point[g] + side, *point[g + 1 :])
-        for g in range(len(point))
-        for side in (-1, 1)
-    ]
 
 
 def repeated(y: np.ndarray, omega: np.ndarray) -> np.ndarray:

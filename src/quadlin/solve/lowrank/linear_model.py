@@ -181,13 +181,13 @@ class Gram(LinearModel):
         theta = cho_solve((L, True), self.right, check_finite=False)
         S = max(self.power - float(self.right @ theta), EXACT * self.power)
         half_log_det = float(np.log(np.diag(L)).sum() - np.log(R).sum() / 2)
-        fit, noise = _log_likelihood(S, self)
+        fit, noise = log_likelihood(S, self)
         if fit - half_log_det < least:
             return Evidence(fit - half_log_det, log_alpha, noise)
         inverse = dtrtri(L, lower=1)[0] if L.size else L  # LAPACK takes no empty matrix
         shrunk = self._by_group(R * np.einsum("ij,ij->j", inverse, inverse))
         determined = np.asarray(self.sizes) - shrunk
-        pull = _over_noise(self._by_group(R * theta**2), S, self)
+        pull = over_noise(self._by_group(R * theta**2), S, self)
         return Evidence(fit - half_log_det, log_alpha, noise, determined, (determined - pull) / 2)
 
     def _by_group(self, values: np.ndarray) -> np.ndarray:
@@ -372,14 +372,14 @@ class Kernel(LinearModel):
         left = solve_triangular(L, self.y, lower=True, check_finite=False)
         S = max(float(left @ left), EXACT * float(self.y @ self.y))
         half_log_det = float(np.log(np.diag(L)).sum())
-        fit, noise = _log_likelihood(S, self)
+        fit, noise = log_likelihood(S, self)
         if fit - half_log_det < least:
             return Evidence(fit - half_log_det, log_alpha, noise)
         inverse = dpotri(L, lower=1)[0].T  # its lower triangle is zero, as that of Lᵀ
         inverse.flat[:: len(L) + 1] /= 2
         a = inverse @ self.y + self.y @ inverse
         determined = shares * [2 * np.vdot(inverse, K) for K in self.kernels]
-        pull = _over_noise(shares * [a @ K @ a for K in self.kernels], S, self)
+        pull = over_noise(shares * [a @ K @ a for K in self.kernels], S, self)
         return Evidence(fit - half_log_det, log_alpha, noise, determined, (determined - pull) / 2)
 
     def _matrix(self, shares: np.ndarray, factor: float = 1.0) -> np.ndarray:
@@ -466,7 +466,7 @@ def linear_model(
     return None
 
 
-def _log_likelihood(S: float, model: LinearModel) -> tuple[float, float]:
+def log_likelihood(S: float, model: LinearModel) -> tuple[float, float]:
     """Return −(N log 2πσ² + S/σ²)/2 and σ² = S/N; if σ² is known, only the term with S."""
     if model.noise is not None:
         return -S / model.noise / 2, model.noise
@@ -474,7 +474,7 @@ def _log_likelihood(S: float, model: LinearModel) -> tuple[float, float]:
     return -model.weight / 2 * log_noise, S / model.weight
 
 
-def _over_noise(values: np.ndarray, S: float, model: LinearModel) -> np.ndarray:
+def over_noise(values: np.ndarray, S: float, model: LinearModel) -> np.ndarray:
     """Return values divided by σ²."""
     return values * model.weight / S if model.noise is None else values / model.noise
 
