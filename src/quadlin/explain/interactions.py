@@ -24,8 +24,7 @@ from quadlin.explain.tables import (
     text_table,
 )
 from quadlin.solve.choose.residual_spectrum import spectrum_beside
-from quadlin.solve.composite.composer import PairOutcome
-from quadlin.solve.composite.fitting import TableFit
+from quadlin.solve.composite.composer import PairOutcome, TableFit
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import two_sided
 from quadlin.solve.lowrank.observations import LEAST_FREEDOM

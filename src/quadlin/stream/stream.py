@@ -16,23 +16,13 @@ from scipy.sparse import csr_array, issparse, vstack
 
 from quadlin.core.arrays import Array, namespace
 from quadlin.core.chunks import BLOCK_ELEMENTS, Chunk, MemorySource
-from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.choose.choice import fit_choosing
 from quadlin.solve.choose.wide_rows import with_units_for
-from quadlin.solve.composite.composer import (
-    FEWEST_ROWS,
-    PairOutcome,
-    PairRequest,
-    ended,
-    first_stage,
-    refuse_uninformative,
-)
-from quadlin.solve.composite.label_pairs import LabelPairs
+from quadlin.solve.composite.composer import FEWEST_ROWS, PairRequest
+from quadlin.solve.composite.fitting import PairedFit, TablePlan
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.labels.label_choice import fit_logistic
 from quadlin.solve.labels.logistic import Linearised
 from quadlin.solve.lowrank.design import EXACT_COLUMNS
 from quadlin.solve.lowrank.driver import loss_unit
@@ -43,7 +33,6 @@ from quadlin.solve.lowrank.types import (
     NO_NOISE,
     Automatic,
     Options,
-    Plan,
     Record,
     Status,
     finished,
@@ -346,27 +335,12 @@ class Stream:
         If all parameters fit into a matrix, the state has a regression that continues with the
         pairs. Otherwise later steps continue with M as a whole.
         """
-        plan = Plan(self.options, self.make_units, self.seed, self.automatic)
-        surveyed, pairs = rows.reduce(survey), self.pairs
+        choices = self.options, self.make_units, self.seed, self.automatic
+        plan, surveyed = TablePlan(*choices, pairs=self.pairs), rows.reduce(survey)
         plan = with_units_for(rows, plan, surveyed)
-        self.make_units, linked = plan.make_units, LOSSES[plan.options.loss].linked
-        if pairs is None:
-            fit = fit_logistic if linked else fit_choosing
-            return fit(rows, plan, surveyed=surveyed)
-        if linked:
-            labels = LabelPairs(plan, pairs, rows, surveyed).fitted(constant=False)
-            state, options = labels.state, labels.options
-        else:
-            stage, outcome = first_stage(plan, pairs, rows, surveyed)
-            if outcome is None:
-                search = stage.search if stage.looked else None
-                state, options = fit_choosing(rows, plan, surveyed=surveyed, search=search)
-                outcome = PairOutcome(state, options, rows)
-                enough = stage.tally.counting >= FEWEST_ROWS  # later rows may be of another kind
-                if not ended(state) and stage.possible and enough:
-                    refuse_uninformative(pairs, state, plan.make_units, constant=False)
-                    outcome = stage.beside(state, options)
-            state, options = outcome.for_stream(), outcome.options
+        self.make_units = plan.make_units
+        fitted = PairedFit(plan, rows, surveyed, early=True).run()
+        state, options = fitted.kept(), fitted.options
         if not plan.automatic.alpha:  # whatever the search used
             options = replace(options, alpha=plan.options.alpha)
         if state.running is None:

@@ -114,7 +114,7 @@ class LeastSquares:
         ridge = Search(self).ridge()
         if ridge.noise <= NO_NOISE:
             return None
-        return residual_spectrum(self.rows, self.features, ridge.alpha, ridge.noise)
+        return residual_spectrum(self.rows, self.features, ridge.alpha)
 
     def linear(
         self, rank: int, ridge: Candidate | None = None

@@ -31,12 +31,9 @@ from quadlin.solve.pairs.search import PairFit
 
 CLEAR, GAP = 1.2, 1.4  # times 2√q, and times the next one: the last eigenvalue of a component
 EDGE = 2.0  # · q^(-1/6) beyond 2√q: noise stays below in 99 of 100 draws (Tracy–Widom)
-ROWS_PER_FEATURE = 5  # with more, the residual of ridge regression is about as large as the noise
-SPREAD = 16  # products of about the same size: more than a few pairs
 LEAST_LEFT = 0.01  # of the noise: the least that components are expected to leave
 BOUND = 2.5  # standard deviations at which whitened features and residuals are clipped
 SD_PER_MEDIAN = 1.4826  # of the absolute value of a normal number
-NEGLIGIBLE = 0.01  # of the variance of y: what all products might still explain on new rows
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,6 @@ class ResidualSpectrum:
     units: Units
     whitener: np.ndarray  # (d, q): makes features uncorrelated and of variance 1
     weight: float  # of the rows
-    noise: float  # σ² of the regression, of the standardised target
 
     @cached_property
     def edge(self) -> float:
@@ -85,15 +81,6 @@ class ResidualSpectrum:
         """Return whether some eigenvalue stands out clearly."""
         return bool(self.sizes.max(initial=0.0) > CLEAR)
 
-    def is_spread(self, largest: float) -> bool:
-        """Return whether many products contribute; `largest` is the largest squared t of any.
-
-        The squared t of a single pair is the square of the eigenvalue; those of many pairs of one
-        feature with others add up to it.
-        """
-        top = 4 * len(self.sizes) * float(self.sizes.max(initial=0.0)) ** 2
-        return self.is_clear and top > SPREAD * largest
-
     @property
     def _edge(self) -> float:
         return 1 + EDGE / (2 * float(max(len(self.sizes), 1) ** (2 / 3)))
@@ -116,39 +103,22 @@ class ResidualSpectrum:
         remaining = max(1 - 2 * squares, LEAST_LEFT)
         return remaining, remaining * (q * k - k * (k - 1) / 2) / (2 * squares * n)
 
-    @cached_property
-    def says_nothing(self) -> bool:
-        r"""Return whether all products together explain no more than noise would.
 
-        A dense M that explains v of the residual's variance adds nv to the sum of the p squared t,
-        whose standard deviation is √(2p(1 + p/n)). If v is hidden by this, a fit of all products
-        predicts only the share ρ/(1 + ρ) of it, where ρ = nv/p.
-        """
-        n, q = self.weight, len(self.sizes)
-        products = q * (q + 1) / 2
-        sd = sqrt(2 * products * (1 + products / n))
-        lost = sd / n * sd / (products + sd) * self.noise
-        if n < ROWS_PER_FEATURE * q or lost > NEGLIGIBLE:
-            return False
-        return self.is_noise and self.moments.energy <= products + sd
-
-
-def residual_spectrum(rows: Rows, ridge: Gram, alpha: Alpha, noise: float) -> ResidualSpectrum:
+def residual_spectrum(rows: Rows, ridge: Gram, alpha: Alpha) -> ResidualSpectrum:
     """Return the spectrum of a ridge regression with an intercept; no pass until it is used."""
     assert ridge.design is not None
     units, weight = ridge.design.units, 1 / ridge.share
     scale = to_numpy(units.penalty_scale).astype(float)
     theta, _ = ridge.solved(ridge.of_groups(alpha))
     white = uncorrelated(ridge.products * np.outer(scale, scale) / weight)
-    return ResidualSpectrum(rows, ridge.model_of(theta), units, white, weight, noise)
+    return ResidualSpectrum(rows, ridge.model_of(theta), units, white, weight)
 
 
 def spectrum_beside(fit: PairFit) -> ResidualSpectrum:
     """Return the spectrum of what a regression with pairs leaves."""
     search = fit.search
-    noise = search.criterion.noise or fit.regression.loss / search.freedom
     white = uncorrelated(to_numpy(search.moments.second) / search.weight)
-    return ResidualSpectrum(search.rows, fit.of_rows, search.units, white, search.weight, noise)
+    return ResidualSpectrum(search.rows, fit.of_rows, search.units, white, search.weight)
 
 
 def uncorrelated(second: np.ndarray) -> np.ndarray:
@@ -172,11 +142,6 @@ class BoundedMoments(Additive):
     second: Array  # (q, q), Σω v_i v_j
     fourth: Array  # (q, q), Σω v_i² v_j²
     moments: Array  # (q, q), Σω e v_i v_j
-
-    @property
-    def energy(self) -> float:
-        """Return the sum of the squared t of all products, without the constant."""
-        return float(np.triu(self._t**2).sum())
 
     @property
     def eigenvalues(self) -> np.ndarray:

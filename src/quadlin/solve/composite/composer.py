@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.arrays import lead, to_numpy
-from quadlin.core.model import Model, degrees_of_freedom, in_units
+from quadlin.core.arrays import to_numpy
+from quadlin.core.model import Model, in_units
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
@@ -60,8 +60,6 @@ from quadlin.solve.pairs.search import (
 
 FEWEST_ROWS = 12  # for which a search makes sense
 FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below in 19 of 20 cases
-COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)  # of entries that L may have absorbed
-TURNS = 30  # of entries and eigenvectors that are taken apart
 ROUNDS = 3  # of pairs and the low-rank part fitted with them
 SETTLED = 0.2  # the relative difference of penalties that are about the same
 
@@ -187,6 +185,38 @@ class PairOutcome:
         return None if self.joint is None else pair_uncertainty(self.joint, fields, self.share)
 
 
+@dataclass(frozen=True)
+class TableFit:
+    """What was learned from the rows of a table."""
+
+    state: FitState
+    options: Options  # rank and penalties as given or chosen
+    rows: Rows  # with the weights at the end of the fit
+    searched: PairOutcome | None = None  # the search for pairs; None if there was none
+    last: PairOutcome | None = None  # its pairs as they were fitted last
+    deviances: tuple[float, ...] = ()  # of labels: D² with the first 0, 1, … pairs
+    factor: float = 1.0  # of labels: from shares of a sum of squares to those of the deviance
+    law: Uncertainty | None = None
+
+    @classmethod
+    def of(cls, outcome: PairOutcome) -> "TableFit":
+        """Return a fit by least squares, with pairs or without."""
+        searched = None if outcome.searched is None else outcome
+        return cls(outcome.state, outcome.options, outcome.rows, searched, searched)
+
+    def kept(self, most: float = inf) -> FitState:
+        """Return the state with a regression of its pairs for a stream.
+
+        If that has more parameters than `most`, a stream continues with M as a whole.
+        """
+        state, last = self.state, self.last
+        if last is not None and not self.deviances:
+            state = replace(last, state=state).for_stream(most)
+        if state.running is not None and state.running.size > most:
+            state = replace(state, running=None)
+        return state
+
+
 class PairStage:
     """The search for pairs in some rows, before a rank is tried and after a fit.
 
@@ -221,18 +251,10 @@ class PairStage:
         self.fields = plan.make_units.fields
         self.wide = self.d > MOST_FEATURES  # no matrix of all products is kept
         self.given_prior = prior or ProductPrior(like_low_rank=not plan.automatic.alpha)
-        self.looked = False  # whether pairs were tried with ridge regression
-        self.clean = False  # whether no pair is worth a search after ridge regression
-        self.first: PairTerms | None = None  # pairs with ridge regression, which leave a low rank
+        self.looked = False  # whether pairs were tried with a linear model
+        self.first: Composite | None = None  # pairs with a linear model, if they are better
         self.candidates = 0  # products that were tried
         self.start_loss = 0.0  # Σω r² without pairs
-        self.largest = 0.0  # the largest t² of a product without pairs
-
-    @property
-    def possible(self) -> bool:
-        """Return whether there are pairs to fit, or enough rows to search for them."""
-        enough = self.request.given is not None or self.tally.counting >= FEWEST_ROWS
-        return bool(self.units.target.power) and enough
 
     @cached_property
     def search(self) -> Search[LeastSquares]:
@@ -261,62 +283,46 @@ class PairStage:
     def alone(self, linear: FitState, options: Options) -> PairOutcome | None:
         """Return pairs with a linear model if these leave nothing to products, otherwise None.
 
-        Half as many pairs as features have fewer parameters than an L of any rank; blocks of levels
-        may have as many as an L of rank two.
+        Ranks are tried first where that costs little.
         """
-        ridge = self._part(linear, options)
-        self.looked, self.clean = True, not self._worth_a_search(ridge)
-        spectrum = self.search.task.spectrum
-        if self.clean or (spectrum is not None and spectrum.is_spread(self.largest)):
+        if self.search.task.few_features and not self.request.asked:
             return None
-        joint = self._chosen(ridge, limit=self.d // 2 + 1)
-        choice = joint.choice
-        self.clean = not choice.taken
-        if not (0 < len(choice.taken) <= self.d / 2 and choice.dof <= 2 * self.d):
+        self.looked, self.first = True, self._composed(self._part(linear, options), self.d // 2)
+        if self.first is None:
             return None
-        self.first = joint.terms
-        best = self._beside(joint.terms, 0)
-        if best is None or best.value <= self._evidence(self.search.task.rows, ridge):
-            return None
-        costly = not self.search.task.few_features  # ranks are tried first where that costs little
-        decided = self._unchecked(best) or (
-            costly
-            and not spectrum_beside(best.joint).is_clear
-            and self._confirmed(best, self.search.ridge())
-        )
-        return self._outcome(best, linear, options) if decided else None
+        decided = self._unchecked(self.first) or not spectrum_beside(self.first.joint).is_clear
+        return self._outcome(self.first, linear, options) if decided else None
 
     def beside(self, state: FitState, options: Options) -> PairOutcome:
         """Return a fit with pairs, or the fit as it was."""
         start, best = self._part(state, options), None
-        # The result of an earlier search after ridge regression also holds here.
-        nothing = self.looked and self.clean and not start.rank
         if self.request.given is not None:
             best = self._with_given(start, self.request)
-        elif not nothing:
-            best = self._searched_wide(start) if self.wide else self._composed(start)
+        elif self.wide:
+            best = self._searched_wide(start)
+        elif start.rank or not self.looked or self.first is not None:
+            best = self._composed(start)
         if best is not None:
             return self._outcome(best, state, options)
         return PairOutcome(state, options, self.rows, self._notes())
 
-    def _composed(self, start: LowRankPart) -> Composite | None:
+    def _composed(self, start: LowRankPart, limit: int | None = None) -> Composite | None:
         """Return pairs with the best low-rank part that was tried; None if none are worth it.
 
-        `start` is the fit without pairs. Pairs are searched for in its residual, and those that its
-        L seems to have absorbed are tried as well. L is then fitted again to what the pairs leave,
-        and pairs are searched for again, because pairs may have replaced a part of L, or L some
-        pairs.
+        `start` is the fit without pairs. Pairs are searched for in its residual. L is then fitted
+        again to what the pairs leave, and pairs are searched for again, because pairs may have
+        replaced a part of L, or L some pairs. At most half as many pairs as features, which have
+        fewer parameters than an L of any rank, may replace all of L.
         """
-        begin, here = list[tuple[PairTerms, int | None]](), self._worth_a_search(start)
-        if self.chooses.rank and start.rank:
-            begin.append(self._absorbed(start))
-        if self.first is not None:
-            begin.append((self.first, 0))
-        if here and not self._redundant(start):
-            joint = self._chosen(start)
-            fixed = None if joint.search.rank else 0
-            begin.append((joint.terms, fixed if self.chooses.rank else start.rank))
-        candidates = [c for each in begin if (c := self._beside(*each)) is not None]
+        if start.rank and self.chooses.rank and not self.looked:
+            ridge = LowRankPart.of(self.search.task.rows, self.plan.of_rank(0), self.units)
+            self.looked, self.first = True, self._composed(ridge, self.d // 2)
+        found = None
+        if self._worth_a_search(start) and not self._redundant(start):
+            joint = self._chosen(start, limit)
+            rank = None if joint.search.rank else 0
+            found = self._beside(joint.terms, rank if self.chooses.rank else start.rank, limit)
+        candidates = [c for c in (self.first, found) if c is not None]
         best = max(candidates, key=lambda c: c.value, default=None)
         if best is None or best.value <= self._evidence(self.search.task.rows, start):
             return None
@@ -332,9 +338,9 @@ class PairStage:
             return None
         return self._with_given(start, PairRequest.of(joint.terms, joint.entry), joint)
 
-    def _beside(self, terms: PairTerms, rank: int | None) -> Composite | None:
+    def _beside(self, terms: PairTerms, rank: int | None, limit: int | None) -> Composite | None:
         """Return pairs and an L of a rank, or of the best one, that is fitted with them."""
-        if not terms.pairs:
+        if not terms.pairs or len(terms.pairs) > (limit or inf):
             return None
         for _ in range(ROUNDS):  # pairs may have replaced a part of L, or L some pairs
             part = self._fitted_part(terms, rank)
@@ -400,18 +406,8 @@ class PairStage:
         criterion = Criterion(weight, screen.candidates, power, self.prior.noise)
         if self._no_error(look.loss) or not screen.candidates:
             return False
-        self.largest = screen.largest(look, criterion)
         share = WORTH_A_LOOK if self.request.asked else FIRST_LOOK
         return bool(screen.shortlist(look, criterion, 0, share))
-
-    def _absorbed(self, start: LowRankPart) -> tuple[PairTerms, int | None]:
-        """Return the pairs that the L of a fit seems to have absorbed, and the rank to fit."""
-        noise = (NO_NOISE if self._no_error(self.start_loss) else 1.0) * self.start_loss
-        variance = noise / self.moments.weight / self.search.task.weight
-        C = to_numpy(self.moments.second) / self.moments.weight
-        dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
-        terms, rank = split_entries(start.model, C, variance * dof)
-        return terms, None if rank else 0
 
     def _no_error(self, loss: float) -> bool:
         return loss <= NO_NOISE * self.search.task.weight * self.units.target.power
@@ -432,8 +428,9 @@ class PairStage:
         return LowRankPart.of(less(self.search.task.rows, terms.of, self.units), plan, self.units)
 
     def _chosen(self, part: LowRankPart, limit: int | None = None) -> PairFit:
-        """Choose pairs for a fit, at most as many as requested and as the limit allows."""
-        most = min((m for m in (self.request.most, limit) if m is not None), default=None)
+        """Choose pairs for a fit, at most as many as requested, and just more than the limit."""
+        more = None if limit is None else limit + 1
+        most = min((m for m in (self.request.most, more) if m is not None), default=None)
         return self._search(part, self.request).run(most).joined()
 
     def _redundant(self, part: LowRankPart) -> bool:
@@ -479,25 +476,6 @@ class PairStage:
         return PairOutcome(state, options, self.rows, self._notes(), joint, self.share)
 
 
-def first_stage(
-    plan: Plan, request: PairRequest, rows: Rows, surveyed: Survey, search: bool = True
-) -> tuple[PairStage, PairOutcome | None]:
-    """Search for pairs with a linear model before any rank is tried, unless `search` is false."""
-    units = plan.make_units(surveyed.features, surveyed.target)
-    stage = PairStage(plan, request, rows, surveyed, units)
-    searches = search and plan.automatic.rank and request.given is None
-    if not (searches and stage.possible and not stage.wide):
-        return stage, None
-    ridge = plan.of_rank(0)
-    linear, options = fit_choosing(rows, ridge, surveyed=surveyed, search=stage.search)
-    if linear.status is Status.interrupted:
-        return stage, PairOutcome(linear, options, rows)
-    try:
-        return stage, stage.alone(linear, options)
-    except KeyboardInterrupt:
-        return stage, PairOutcome(replace(linear, status=Status.interrupted), options, rows)
-
-
 def ended(state: FitState) -> bool:
     """Return whether a fit ended early, so that no search follows."""
     return state.status in (Status.interrupted, Status.stopped, Status.diverged)
@@ -529,40 +507,6 @@ def refuse_uninformative(
                 f"The product of {names[i]!r} and {names[j]!r} is always zero, because they are "
                 "levels of the same field. Leave the pair out."
             )
-
-
-def split_entries(model: Model, C: np.ndarray, most_lost: float) -> tuple[PairTerms, int]:
-    r"""Return a few entries that, with a matrix of lower rank, are about the L of a model.
-
-    C are the correlations of the features, and `most_lost` is the variance of :math:`z^\top R z`
-    that may be lost, R the difference. There are no entries if no lower rank is as near.
-    """
-    U, s, free = (to_numpy(a).astype(float) for a in (model.U, model.s, model.free))
-    M, (d, k) = (U * s) @ U.T, U.shape
-    M[np.diag_indices(d)] *= free
-    tail = 2 * np.cumsum(np.sort(np.linalg.eigvals(M @ C).real ** 2))[::-1]
-    upper = np.triu_indices(d)
-    # A pair takes two ranks, a square one.
-    for rank, count in sorted({(max(0, k - each * m), m) for m in COUNTS for each in (1, 2)}):
-        if count > len(upper[0]) or (k == d and 4 * rank > d):  # no rank is nearly as high
-            continue
-        if rank + 2 * count < d and tail[rank + 2 * count] > most_lost:
-            continue
-        S = np.zeros_like(M)
-        for _ in range(TURNS if rank else 1):
-            values, V = lead(M - S, rank)
-            L, before, S = (V * values) @ V.T, S, np.zeros_like(M)
-            largest = np.argsort(-np.abs((M - L)[upper]), kind="stable")[:count]
-            i, j = upper[0][largest], upper[1][largest]
-            S[i, j] = S[j, i] = (M - L)[i, j]
-            if np.allclose(S, before, rtol=1e-3, atol=0):
-                break
-        R = (M - S - L) @ C
-        if 2 * float(np.sum(R * R.T)) <= most_lost:
-            i, j = np.nonzero(np.triu(S))
-            return PairTerms(i, j, np.where(i == j, 1.0, 2.0) * S[i, j]), rank
-    nothing = np.zeros(0, np.int64)
-    return PairTerms(nothing, nothing, np.zeros(0)), k
 
 
 def pair_uncertainty(fit: PairFit, fields: Fields, share: float) -> Uncertainty | None:

@@ -5,7 +5,8 @@ to the result, and measures how sure it is of it. Huber's loss does so for rows 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -19,17 +20,18 @@ from quadlin.solve.choose.least_squares import LeastSquares
 from quadlin.solve.choose.search import Search
 from quadlin.solve.choose.wide_rows import swept_law, with_units_for
 from quadlin.solve.composite.composer import (
+    FEWEST_ROWS,
     PairOutcome,
     PairRequest,
     PairStage,
     ProductPrior,
+    TableFit,
     ended,
-    first_stage,
     refuse_uninformative,
 )
-from quadlin.solve.composite.label_pairs import LabelPairs
+from quadlin.solve.composite.label_pairs import LabelPairs, moved, stage_about
 from quadlin.solve.fits.fit_state import FitState, fit_table, with_row_count
-from quadlin.solve.fits.robust import ROUGHLY, bend_of, fit_robustly, robust_law, tighter
+from quadlin.solve.fits.robust import ROUGHLY, Fit, bend_of, fit_robustly, robust_law, tighter
 from quadlin.solve.fits.uncertainty import (
     NORMAL,
     Uncertainty,
@@ -38,9 +40,10 @@ from quadlin.solve.fits.uncertainty import (
     warn_if_unknown,
     with_noise_of_complete_rows,
 )
-from quadlin.solve.labels.label_choice import fit_logistic
+from quadlin.solve.labels.label_choice import Likelihood, fit_logistic
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.lowrank.types import FIXED, Options, Plan, Status, finished
+from quadlin.solve.pairs.products import MOST_FEATURES
 
 MOST_KEPT = 512  # parameters of a regression with pairs that `partial_fit` could go on with
 PROVISIONAL_ALPHA = 0.02  # of the weight
@@ -55,35 +58,6 @@ class TablePlan(Plan):
     robust: bool = False  # by Huber's loss
     uncertainty: bool | str = False  # or "robust"
     pairs: PairRequest | None = None
-
-
-@dataclass(frozen=True)
-class TableFit:
-    """What was learned from the rows of a table."""
-
-    state: FitState
-    options: Options  # rank and penalties as given or chosen
-    rows: Rows  # with the weights at the end of the fit
-    searched: PairOutcome | None = None  # the search for pairs; None if there was none
-    last: PairOutcome | None = None  # its pairs as they were fitted last
-    deviances: tuple[float, ...] = ()  # of labels: D² with the first 0, 1, … pairs
-    factor: float = 1.0  # of labels: from shares of a sum of squares to those of the deviance
-    law: Uncertainty | None = None
-
-    @classmethod
-    def of(cls, outcome: PairOutcome) -> "TableFit":
-        """Return a fit by least squares, with pairs or without."""
-        searched = None if outcome.searched is None else outcome
-        return cls(outcome.state, outcome.options, outcome.rows, searched, searched)
-
-    def kept(self) -> FitState:
-        """Return the state with a regression of its pairs for a stream, if that is small."""
-        state, last = self.state, self.last
-        if last is not None and not self.deviances:
-            state = replace(last, state=state).for_stream(MOST_KEPT)
-        if state.running is not None and state.running.size > MOST_KEPT:
-            state = replace(state, running=None)
-        return state
 
 
 def with_passes(state: FitState, rows: Rows) -> FitState:
@@ -106,8 +80,8 @@ def fit(
 ) -> tuple[TableFit, TablePlan]:
     """Fit rows that can be read many times; also return the plan with its choices."""
     plan = with_units_for(rows, plan, surveyed)
-    fitted = _fit(plan, rows, surveyed, warm, on_step)
-    state = fitted.state if plan.pairs is None else fitted.kept()
+    fitted = PairedFit(plan, rows, surveyed, warm, on_step).run()
+    state = fitted.state if plan.pairs is None else fitted.kept(MOST_KEPT)
     state, law = with_row_count(state, surveyed.tally, fitted.options), None
     if plan.uncertainty and state.status is not Status.interrupted:
         try:
@@ -117,48 +91,99 @@ def fit(
     return replace(fitted, state=with_passes(state, rows), law=law), plan
 
 
-def _fit(
-    plan: TablePlan, rows: Rows, surveyed: Survey, warm: FitState | None, on_step: OnState
-) -> TableFit:
-    """Fit rows, with pairs where they are wanted."""
-    request, stage, first = plan.pairs, None, None
-    if request is not None and LOSSES[plan.options.loss].linked:
-        found = LabelPairs(plan, request, rows, surveyed).fitted(warm, on_step)
-        ends = (found.search, found.tested, found.deviances, found.factor)
-        fitted = TableFit(found.state, found.options, rows, *ends)
-        if on_step is not None:
-            on_step(fitted.state)
-        return fitted
-    if request is not None:
-        stage, first = first_stage(plan, request, rows, surveyed, not plan.robust)
-    if first is not None:
-        if on_step is not None:
-            on_step(first.state)
-        return TableFit.of(first)
-    search = stage.search if stage is not None and stage.looked else None
-    fitted = TableFit(*_fit_state(plan, rows, surveyed, warm, on_step, search))
-    return fitted if stage is None else _pairs_beside(plan, stage, fitted, rows, surveyed)
+@dataclass
+class PairedFit:
+    """A fit of rows with pairs where they are wanted: beside a linear model, then beside a rank."""
 
+    plan: TablePlan
+    rows: Rows
+    surveyed: Survey
+    warm: FitState | None = None
+    on_step: OnState = None
+    early: bool = False  # whether later rows may be of another kind
+    begun: list[Search[Likelihood]] = field(default_factory=list)
 
-def _pairs_beside(
-    plan: TablePlan, stage: PairStage, fitted: TableFit, rows: Rows, surveyed: Survey
-) -> TableFit:
-    """Look for pairs in addition to a fit; return it with them, or as it was."""
-    state, request = fitted.state, stage.request
-    if ended(state) or not stage.possible:
-        return fitted
-    refuse_uninformative(request, state, plan.make_units)
-    try:
-        if not plan.robust:
-            return TableFit.of(stage.beside(state, fitted.options))
-        weighted = fitted.rows
-        stage = PairStage(plan, request, weighted, _counted(weighted, surveyed), state.units)
-        beside = stage.beside(state, fitted.options)
-        if beside.state.parts is None:
-            return TableFit.of(beside)
-        return _robust_pairs(plan, beside, rows, surveyed)
-    except KeyboardInterrupt:  # the model without pairs is there
-        return replace(fitted, state=interrupted(state))
+    @cached_property
+    def linked(self) -> bool:
+        """Return whether the loss is a likelihood."""
+        return LOSSES[self.plan.options.loss].linked
+
+    @cached_property
+    def stage(self) -> PairStage:
+        """Return the search for pairs in the rows by least squares."""
+        plan, surveyed = self.plan, self.surveyed
+        assert plan.pairs is not None
+        units = plan.make_units(surveyed.features, surveyed.target)
+        return PairStage(plan, plan.pairs, self.rows, surveyed, units)
+
+    @property
+    def possible(self) -> bool:
+        """Return whether there are pairs to fit, or enough rows to search for them."""
+        request, target = self.plan.pairs, self.surveyed.target
+        if request is None or not bool(target.varies(target.mean.dtype)[0]):
+            return False
+        given = request.given is not None and not (self.linked or self.early)
+        return given or self.surveyed.tally.counting >= FEWEST_ROWS
+
+    def run(self) -> TableFit:
+        """Fit the rows."""
+        plan, request = self.plan, self.plan.pairs
+        if request is None or not self.possible:
+            return self._without(plan, self.warm, self.on_step)
+        searches = plan.automatic.rank and request.given is None and not plan.robust
+        if searches and len(plan.make_units.names) <= MOST_FEATURES:
+            linear = self._without(plan.of_rank(0))
+            if linear.state.status is Status.interrupted:
+                return linear
+            found = self._with_pairs(linear, alone=True)
+            if found is not None:
+                return found
+        fitted = self._without(plan, self.warm, self.on_step)
+        if ended(fitted.state):
+            return fitted
+        refuse_uninformative(request, fitted.state, plan.make_units, not self.early)
+        return self._with_pairs(fitted) or fitted
+
+    def _without(
+        self, plan: TablePlan, warm: FitState | None = None, on_step: OnState = None
+    ) -> TableFit:
+        """Fit without pairs."""
+        rows, surveyed = self.rows, self.surveyed
+        if self.linked:
+            return TableFit(*fit_logistic(rows, plan, warm, on_step, surveyed, self.begun), rows)
+        search = None if plan.robust or plan.pairs is None else self.stage.search
+        return TableFit(*_fit_state(plan, rows, surveyed, warm, on_step, search))
+
+    def _with_pairs(self, before: TableFit, alone: bool = False) -> TableFit | None:
+        """Return a fit with pairs, or the fit as it was; None if a rank is to be tried first."""
+        plan, state, options, offset = self.plan, before.state, before.options, 0.0
+        assert plan.pairs is not None
+        try:
+            if self.linked:
+                stage, offset = stage_about(self.rows, plan, plan.pairs, state, options.rank)
+            elif plan.robust:
+                counted = _counted(before.rows, self.surveyed)
+                stage = PairStage(plan, plan.pairs, before.rows, counted, state.units)
+            else:
+                stage = self.stage
+            start = replace(state, model=moved(state.model, -offset))
+            search = stage.alone if alone else stage.beside
+            outcome = search(start, options)
+            if outcome is None:
+                return None
+            if self.linked:
+                found = LabelPairs(plan, self.rows, self.surveyed).converged(
+                    outcome, before, offset
+                )
+            elif plan.robust and outcome.state.parts is not None:
+                found = _robust_pairs(plan, outcome, self.rows, self.surveyed)
+            else:
+                found = TableFit.of(outcome)
+        except KeyboardInterrupt:  # the model without pairs is there
+            return replace(before, state=interrupted(state))
+        if self.on_step is not None and found.state.parts is not None:
+            self.on_step(found.state)
+        return found
 
 
 def _counted(weighted: Rows, surveyed: Survey) -> Survey:
@@ -221,65 +246,41 @@ def _fit_state(
     search: Search[LeastSquares] | None = None,
 ) -> tuple[FitState, Options, Rows]:
     """Fit by least squares or by Huber's loss; also return the options and rows at its end."""
-    if LOSSES[plan.options.loss].linked:
-        return *fit_logistic(rows, plan, warm, on_step, surveyed), rows
-    if plan.automatic == FIXED and not plan.robust:
-        return fit_table(rows, plan, warm, on_step, surveyed), plan.options, rows
     if not plan.robust:
         return *fit_choosing(rows, plan, warm, on_step, surveyed, search), rows
     plan.make_units.refuse_overflow(surveyed.features, surveyed.target)
-    options, begin = _tight(plan, surveyed), None
+    eps = float(namespace(surveyed.features.mean).finfo(plan.make_units.dtype).eps)
+    options, begin = replace(plan.options, tol=tighter(plan.options.tol, eps)), None
+
+    def least_squares(options: Options) -> Fit:
+        return lambda rows, warm, tol: fit_table(
+            rows, replace(plan, options=replace(options, tol=tol)), warm, on_step
+        )
+
     if plan.automatic != FIXED:
         # Gross errors must not choose: a fit with moderate penalties finds them first.
-        first = _provisional_fit(plan, rows, surveyed, warm, on_step)
-        weighted = first[2]
+        moderate = options
+        if plan.automatic.alpha:
+            weight = PROVISIONAL_ALPHA * surveyed.features.weight
+            moderate = replace(options, alpha=(weight, weight))
+        fit = least_squares(moderate)
+        begin, weighted = fit_robustly(rows, fit, options.tol, warm, settled=ROUGHLY)
         try:
-            finished(first[0])
+            finished(begin)
             # Weights count observations as given; those of outliers count less.
-            of_weighted = replace(weighted.reduce(survey), tally=surveyed.tally)
-            chooser = replace(plan, options=options)
-            begin, options = fit_choosing(weighted, chooser, surveyed=of_weighted)
+            chooser, counted = replace(plan, options=options), _counted(weighted, surveyed)
+            begin, options = fit_choosing(weighted, chooser, surveyed=counted)
         except KeyboardInterrupt:
-            return replace(first[0], status=Status.interrupted), *first[1:]
+            begin = interrupted(begin)
         if begin.status is Status.interrupted:
             return _of_all_rows(begin, surveyed), options, weighted
-
-    def least_squares(rows: Rows, warm: FitState | None, tol: float) -> FitState:
-        return fit_table(rows, replace(plan, options=replace(options, tol=tol)), warm, on_step)
-
-    state, weighted = fit_robustly(rows, least_squares, options.tol, warm, begin)
+    state, weighted = fit_robustly(rows, least_squares(options), options.tol, warm, begin)
     return _of_all_rows(state, surveyed), options, weighted
 
 
 def _of_all_rows(state: FitState, surveyed: Survey) -> FitState:
     """Return the state with the moments of rows as they were given, for a stream that goes on."""
     return replace(state, features=surveyed.features, target=surveyed.target)
-
-
-def _provisional_fit(
-    plan: TablePlan,
-    rows: Rows,
-    surveyed: Survey,
-    warm: FitState | None = None,
-    on_step: OnState = None,
-) -> tuple[FitState, Options, Rows]:
-    """Fit by Huber's loss with moderate penalties; the rows it returns have the weights of that."""
-    options = _tight(plan, surveyed)
-    if plan.automatic.alpha:
-        weight = PROVISIONAL_ALPHA * surveyed.features.weight
-        options = replace(options, alpha=(weight, weight))
-
-    def least_squares(rows: Rows, warm: FitState | None, tol: float) -> FitState:
-        return fit_table(rows, replace(plan, options=replace(options, tol=tol)), warm, on_step)
-
-    state, weighted = fit_robustly(rows, least_squares, options.tol, warm, settled=ROUGHLY)
-    return _of_all_rows(state, surveyed), options, weighted
-
-
-def _tight(plan: TablePlan, surveyed: Survey) -> Options:
-    """Return the options of a reweighted fit."""
-    eps = float(namespace(surveyed.features.mean).finfo(plan.make_units.dtype).eps)
-    return replace(plan.options, tol=tighter(plan.options.tol, eps))
 
 
 def law_of(

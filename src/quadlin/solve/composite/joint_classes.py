@@ -26,14 +26,14 @@ from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.composite.composer import PairRequest
-from quadlin.solve.composite.label_pairs import LogOdds, Objective, descended, moved, stage_about
+from quadlin.solve.composite.label_pairs import LogOdds, Objective, descended, moved, stage_in
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.score_table import ScoreTable
 from quadlin.solve.lowrank.design import Alpha
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.polish import polish
-from quadlin.solve.lowrank.types import FIXED, Options, Plan, Problem, finished
+from quadlin.solve.lowrank.types import Options, Plan, Problem, finished
 from quadlin.solve.lowrank.whitening import whitener
 from quadlin.solve.pairs.products import PairTerms, Parts
 
@@ -149,7 +149,7 @@ class JointFit:
         if len(terms.coef):
             pairs = tuple(zip(terms.i.tolist(), terms.j.tolist(), strict=True))
             request = PairRequest(given=pairs)
-            stage = stage_about(working, plan, request, FIXED, options.rank)
+            stage = stage_in(working, plan, request, options.rank)
             state = replace(at.state, model=start, units=working.units, parts=None)
             joint = stage.beside(state, options).joint
             assert joint is not None

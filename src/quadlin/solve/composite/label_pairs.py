@@ -8,7 +8,6 @@ Newton's method for the deviance. A weak prior keeps log-odds finite if pairs se
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -18,25 +17,21 @@ from quadlin.core.model import Model, with_rank
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.choose.search import Search
 from quadlin.solve.composite.composer import (
-    FEWEST_ROWS,
     PairOutcome,
     PairRequest,
     PairStage,
     ProductPrior,
-    ended,
-    refuse_uninformative,
+    TableFit,
 )
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.labels.label_choice import Likelihood, fit_logistic
 from quadlin.solve.labels.logistic import Working
 from quadlin.solve.labels.score_table import WIDEST
 from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.tangent import Coordinates
-from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Plan, Problem, Record, Status
+from quadlin.solve.lowrank.types import FIXED, Options, Plan, Problem, Record, Status
 from quadlin.solve.lowrank.whitening import Identity
-from quadlin.solve.pairs.products import MOST_FEATURES, PairTerms, Parts, whole, with_arrays
+from quadlin.solve.pairs.products import PairTerms, Parts, whole, with_arrays
 from quadlin.solve.pairs.regression import PairNotes, RunningPairs
 
 SHORTEST = 1 / 4096  # of a Newton step: log-odds of extreme rows overshoot by as much
@@ -125,96 +120,25 @@ STEPS, TOL = 25, 1e-8  # of Newton's method, and the relative decrease that ends
 
 
 @dataclass(frozen=True)
-class LabelOutcome:
-    """Log-odds with pairs, or without if none are worth it."""
-
-    state: FitState
-    options: Options
-    search: PairOutcome | None = None  # in the least squares around the fit without pairs
-    tested: PairOutcome | None = None  # the chosen pairs, around the model with them
-    deviances: tuple[float, ...] = ()  # D² with the first 0, 1, … pairs that entered
-    factor: float = 1.0  # from shares of the sum of squares to shares of the deviance
-
-
-@dataclass(frozen=True)
 class LabelPairs:
     """Rows with labels 0 and 1, and how they are fitted."""
 
     plan: Plan
-    request: PairRequest
     rows: Rows
     surveyed: Survey
 
-    def fitted(
-        self, warm: FitState | None = None, on_step: Any = None, constant: bool = True
-    ) -> LabelOutcome:
-        """Return log-odds with pairs, or without if none are worth it.
+    def converged(self, start: PairOutcome, without_pairs: TableFit, offset: float) -> TableFit:
+        """Fit the pairs of a search, if any, together with w and L to the deviance.
 
-        Given pairs of constant features raise an error if `constant`; else later rows may vary.
+        `offset` is the mean of the targets of the search.
         """
-        plan, request, begun = self.plan, self.request, list[Search[Likelihood]]()
-        searches = plan.automatic.rank and request.given is None
-        if searches and len(plan.make_units.names) <= MOST_FEATURES and self._enough:
-            outcome = self._alone(begun)
-            if outcome is not None:
-                return outcome
-        state, options = fit_logistic(self.rows, plan, warm, on_step, self.surveyed, begun)
-        without = LabelOutcome(state, options)
-        if ended(state) or not self._enough:
-            return without
-        refuse_uninformative(request, state, plan.make_units, constant)
-        try:
-            return self._beside(state, options)
-        except KeyboardInterrupt:
-            return replace(without, state=replace(state, status=Status.interrupted))
-
-    @property
-    def _enough(self) -> bool:
-        target = self.surveyed.target
-        varies = bool(target.varies(target.mean.dtype)[0])
-        return varies and self.surveyed.tally.counting >= FEWEST_ROWS
-
-    def _alone(self, begun: list[Search[Likelihood]]) -> LabelOutcome | None:
-        """Return pairs with a linear model if they leave nothing of low rank, otherwise None."""
-        plan, surveyed = self.plan, self.surveyed
-        linear, options = fit_logistic(self.rows, plan.of_rank(0), surveyed=surveyed, begun=begun)
-        if linear.status is Status.interrupted:
-            return LabelOutcome(linear, options)
-        try:
-            stage, offset = self._about(linear, self.request, plan.automatic)
-            pairs = stage.alone(replace(linear, model=moved(linear.model, -offset)), options)
-            return None if pairs is None else self._converged(pairs, linear, offset)
-        except KeyboardInterrupt:
-            return LabelOutcome(replace(linear, status=Status.interrupted), options)
-
-    def _beside(self, state: FitState, options: Options) -> LabelOutcome:
-        """Return a fit with pairs, or the fit as it was with the result of the search."""
-        # Given pairs are added to the rank and the penalties that the likelihood has chosen.
-        automatic = self.plan.automatic if self.request.given is None else FIXED
-        stage, offset = self._about(state, self.request, automatic, options.rank)
-        pairs = stage.beside(replace(state, model=moved(state.model, -offset)), options)
-        if pairs.state.parts is not None:
-            return self._converged(pairs, state, offset)
-        deviances = (self._explained(state),)
-        state = replace(state, notes=_notes(pairs, deviances))
-        return LabelOutcome(state, options, pairs, None, deviances)
-
-    def _about(
-        self, state: FitState, request: PairRequest, automatic: Automatic, rank: int = 0
-    ) -> tuple[PairStage, float]:
-        """Return the search in the least squares around a model, and the mean of its targets."""
-        plan = self.plan
-        working = Working.about(state.model, self.rows, state.units, plan.options.fit_intercept)
-        return stage_about(working, plan, request, automatic, rank), working.offset
-
-    def _converged(self, start: PairOutcome, before: FitState, offset: float) -> LabelOutcome:
-        """Fit the chosen pairs together with w and L to the deviance.
-
-        `before` is the fit without pairs, and `offset` the mean of the targets of the search.
-        """
+        before, joint = without_pairs.state, start.joint
+        if joint is None:
+            explained = (self._explained(before),)
+            state = replace(before, notes=_notes(start, explained))
+            return replace(without_pairs, state=state, searched=start, deviances=explained)
         units, weight = before.units, self.surveyed.features.weight
-        options, joint = replace(start.options, loss="logistic"), start.joint
-        assert joint is not None
+        options = replace(start.options, loss="logistic")
         at = LogOdds(moved(joint.model, offset), joint.terms)
         options = replace(options, rank=at.rank)
         request = PairRequest.of(at.terms, joint.entry)
@@ -226,7 +150,7 @@ class LabelPairs:
         for step in range(1, STEPS + 1):
             history.append(Record(step, self.rows.walks, value / 2 / weight))
             about = replace(state, model=at.model, units=units, parts=None)
-            stage, offset = self._about(about, request, FIXED, at.rank)
+            stage, offset = stage_about(self.rows, self.plan, request, about, at.rank)
             beside = replace(about, model=moved(at.low_rank, -offset))
             last = stage.beside(beside, options)
             assert last.joint is not None
@@ -256,7 +180,7 @@ class LabelPairs:
         deviances = self._way(last, self._explained(before), self._explained(state))
         state = replace(state, notes=_notes(start, deviances))
         factor = stage.weight * stage.units.target.power / self._nothing
-        return LabelOutcome(state, options, start, last, deviances, factor)
+        return TableFit(state, options, self.rows, start, last, deviances, factor)
 
     @property
     def _nothing(self) -> float:
@@ -281,12 +205,18 @@ class LabelPairs:
 
 
 def stage_about(
-    working: Working, plan: Plan, request: PairRequest, automatic: Automatic, rank: int
-) -> PairStage:
-    """Return the search for pairs in the least squares around log-odds."""
+    rows: Rows, plan: Plan, request: PairRequest, state: FitState, rank: int
+) -> tuple[PairStage, float]:
+    """Return the search for pairs in the least squares around log-odds, and their mean target."""
+    working = Working.about(state.model, rows, state.units, plan.options.fit_intercept)
+    return stage_in(working, plan, request, rank), working.offset
+
+
+def stage_in(working: Working, plan: Plan, request: PairRequest, rank: int) -> PairStage:
+    """Return the search for pairs in some least squares; given pairs leave rank and penalties."""
     squared = replace(
         plan,
-        automatic=automatic,
+        automatic=plan.automatic if request.given is None else FIXED,
         make_units=replace(plan.make_units, loss="squared"),
         options=replace(plan.options, loss="squared", rank=rank),
     )
