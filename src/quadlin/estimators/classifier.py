@@ -43,9 +43,9 @@ from quadlin.estimators.fitted import (
     require_law,
 )
 from quadlin.estimators.learning import Learning
-from quadlin.solve.composite.joint_classes import ClassRows, fit_jointly
+from quadlin.solve.composite.label_pairs import ClassRows, fit_jointly
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.labels.class_probabilities import log_probabilities, probabilities
+from quadlin.solve.labels.likelihood import log_probabilities, probabilities
 from quadlin.solve.lowrank.types import FIXED, Status
 from quadlin.stream.stream import Stream
 

@@ -40,7 +40,7 @@ from quadlin.solve.fields.draws import Draws
 from quadlin.solve.fields.machine import Posterior
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import NORMAL, Uncertainty, missing_variance, standard_errors_of
-from quadlin.solve.labels.class_probabilities import log_odds_of
+from quadlin.solve.labels.likelihood import log_odds_of
 from quadlin.solve.lowrank.design import EXACT_COLUMNS
 from quadlin.solve.lowrank.levels import whole
 from quadlin.solve.lowrank.types import FIXED, Automatic, Options, Status

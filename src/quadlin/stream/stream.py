@@ -23,7 +23,7 @@ from quadlin.solve.choose.wide_rows import with_units_for
 from quadlin.solve.composite.composer import FEWEST_ROWS, PairRequest
 from quadlin.solve.composite.fitting import PairedFit, TablePlan
 from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.labels.logistic import Linearised
+from quadlin.solve.labels.likelihood import Linearised
 from quadlin.solve.lowrank.design import EXACT_COLUMNS
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.gauss_newton import usual_curvature

@@ -8,7 +8,7 @@ from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.datasets import make_second_order
-from quadlin.solve.choose.least_squares import LeastSquares
+from quadlin.solve.choose.choice import LeastSquares
 from quadlin.solve.choose.penalties import Diagonal, maximised
 from quadlin.solve.choose.search import Search
 from quadlin.solve.lowrank.design import Design

@@ -11,7 +11,7 @@ from quadlin.core.model import Model
 from quadlin.core.moments import survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
-from quadlin.solve.labels.logistic import Working
+from quadlin.solve.labels.likelihood import Working
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
 from quadlin.solve.lowrank.tangent import Tangent
 from quadlin.solve.lowrank.types import Options, Problem

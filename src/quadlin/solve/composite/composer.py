@@ -22,8 +22,7 @@ from quadlin.core.model import Model, in_units
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
-from quadlin.solve.choose.choice import fit_choosing, search_of
-from quadlin.solve.choose.least_squares import LeastSquares
+from quadlin.solve.choose.choice import LeastSquares, fit_choosing, search_of
 from quadlin.solve.choose.residual_spectrum import spectrum_beside
 from quadlin.solve.choose.search import Candidate, Search
 from quadlin.solve.fits.fit_state import FitState

@@ -15,8 +15,7 @@ from quadlin.core.arrays import namespace
 from quadlin.core.losses import LOSSES
 from quadlin.core.moments import Survey, Tally, survey
 from quadlin.core.rows import Rows
-from quadlin.solve.choose.choice import fit_choosing
-from quadlin.solve.choose.least_squares import LeastSquares
+from quadlin.solve.choose.choice import LeastSquares, fit_choosing
 from quadlin.solve.choose.search import Search
 from quadlin.solve.choose.wide_rows import swept_law, with_units_for
 from quadlin.solve.composite.composer import (
@@ -40,8 +39,7 @@ from quadlin.solve.fits.uncertainty import (
     warn_if_unknown,
     with_noise_of_complete_rows,
 )
-from quadlin.solve.labels.label_choice import Likelihood, fit_logistic
-from quadlin.solve.labels.logistic import Working
+from quadlin.solve.labels.likelihood import Likelihood, Working, fit_logistic
 from quadlin.solve.lowrank.types import FIXED, Options, Plan, Status, finished
 from quadlin.solve.pairs.products import MOST_FEATURES
 
