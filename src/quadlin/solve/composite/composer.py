@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from quadlin.core.arrays import to_numpy
-from quadlin.core.model import Model, in_units
+from quadlin.core.arrays import lead, to_numpy
+from quadlin.core.model import Model, degrees_of_freedom, in_units
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
@@ -59,6 +59,8 @@ from quadlin.solve.pairs.search import (
 
 FEWEST_ROWS = 12  # for which a search makes sense
 FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is below in 19 of 20 cases
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)  # of entries that L may have absorbed
+TURNS = 30  # of entries and eigenvectors that are taken apart
 ROUNDS = 3  # of pairs and the low-rank part fitted with them
 SETTLED = 0.2  # the relative difference of penalties that are about the same
 
@@ -308,7 +310,8 @@ class PairStage:
     def _composed(self, start: LowRankPart, limit: int | None = None) -> Composite | None:
         """Return pairs with the best low-rank part that was tried; None if none are worth it.
 
-        `start` is the fit without pairs. Pairs are searched for in its residual. L is then fitted
+        `start` is the fit without pairs. Pairs are searched for in its residual, and those that its
+        L seems to have absorbed are tried as well. L is then fitted
         again to what the pairs leave, and pairs are searched for again, because pairs may have
         replaced a part of L, or L some pairs. At most half as many pairs as features, which have
         fewer parameters than an L of any rank, may replace all of L.
@@ -316,12 +319,15 @@ class PairStage:
         if start.rank and self.chooses.rank and not self.looked:
             ridge = LowRankPart.of(self.search.task.rows, self.plan.of_rank(0), self.units)
             self.looked, self.first = True, self._composed(ridge, self.d // 2)
-        found = None
+        begin = list[tuple[PairTerms, int | None]]()
         if self._worth_a_search(start) and not self._redundant(start):
             joint = self._chosen(start, limit)
             rank = None if joint.search.rank else 0
-            found = self._beside(joint.terms, rank if self.chooses.rank else start.rank, limit)
-        candidates = [c for c in (self.first, found) if c is not None]
+            begin.append((joint.terms, rank if self.chooses.rank else start.rank))
+        if self.chooses.rank and start.rank:
+            begin.append(self._absorbed(start))
+        found = [self._beside(*each, limit) for each in begin]
+        candidates = [c for c in (self.first, *found) if c is not None]
         best = max(candidates, key=lambda c: c.value, default=None)
         if best is None or best.value <= self._evidence(self.search.task.rows, start):
             return None
@@ -407,6 +413,15 @@ class PairStage:
             return False
         share = WORTH_A_LOOK if self.request.asked else FIRST_LOOK
         return bool(screen.shortlist(look, criterion, 0, share))
+
+    def _absorbed(self, start: LowRankPart) -> tuple[PairTerms, int | None]:
+        """Return the pairs that the L of a fit seems to have absorbed, and the rank to fit."""
+        noise = (NO_NOISE if self._no_error(self.start_loss) else 1.0) * self.start_loss
+        variance = noise / self.moments.weight / self.search.task.weight
+        C = to_numpy(self.moments.second) / self.moments.weight
+        dof = degrees_of_freedom(self.d, start.rank, linear=False, intercept=False)
+        terms, rank = split_entries(start.model, C, variance * dof)
+        return terms, None if rank else 0
 
     def _no_error(self, loss: float) -> bool:
         return loss <= NO_NOISE * self.search.task.weight * self.units.target.power
@@ -506,6 +521,40 @@ def refuse_uninformative(
                 f"The product of {names[i]!r} and {names[j]!r} is always zero, because they are "
                 "levels of the same field. Leave the pair out."
             )
+
+
+def split_entries(model: Model, C: np.ndarray, most_lost: float) -> tuple[PairTerms, int]:
+    r"""Return a few entries that, with a matrix of lower rank, are about the L of a model.
+
+    C are the correlations of the features, and `most_lost` is the variance of :math:`z^\top R z`
+    that may be lost, R the difference. There are no entries if no lower rank is as near.
+    """
+    U, s, free = (to_numpy(a).astype(float) for a in (model.U, model.s, model.free))
+    M, (d, k) = (U * s) @ U.T, U.shape
+    M[np.diag_indices(d)] *= free
+    tail = 2 * np.cumsum(np.sort(np.linalg.eigvals(M @ C).real ** 2))[::-1]
+    upper = np.triu_indices(d)
+    # A pair takes two ranks, a square one.
+    for rank, count in sorted({(max(0, k - each * m), m) for m in COUNTS for each in (1, 2)}):
+        if count > len(upper[0]) or (k == d and 4 * rank > d):  # no rank is nearly as high
+            continue
+        if rank + 2 * count < d and tail[rank + 2 * count] > most_lost:
+            continue
+        S = np.zeros_like(M)
+        for _ in range(TURNS if rank else 1):
+            values, V = lead(M - S, rank)
+            L, before, S = (V * values) @ V.T, S, np.zeros_like(M)
+            largest = np.argsort(-np.abs((M - L)[upper]), kind="stable")[:count]
+            i, j = upper[0][largest], upper[1][largest]
+            S[i, j] = S[j, i] = (M - L)[i, j]
+            if np.allclose(S, before, rtol=1e-3, atol=0):
+                break
+        R = (M - S - L) @ C
+        if 2 * float(np.sum(R * R.T)) <= most_lost:
+            i, j = np.nonzero(np.triu(S))
+            return PairTerms(i, j, np.where(i == j, 1.0, 2.0) * S[i, j]), rank
+    nothing = np.zeros(0, np.int64)
+    return PairTerms(nothing, nothing, np.zeros(0)), k
 
 
 def pair_uncertainty(fit: PairFit, fields: Fields, share: float) -> Uncertainty | None:

@@ -22,6 +22,7 @@ from quadlin.core.model import Model, predict, with_rank
 from quadlin.core.moments import Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
+from quadlin.solve.choose.search import MARGIN
 from quadlin.solve.composite.composer import (
     PairOutcome,
     PairRequest,
@@ -411,6 +412,7 @@ def on_table(rows: ClassRows, classes: Sequence[ClassFit]) -> list[ClassFit] | N
             end = table.maximised()
             chosen = float(np.exp(end.log_alpha[0])), float(np.exp(end.log_alpha[-1]))
             value = end.log_evidence - float(table.deviances_left_out(chosen).sum()) / 2
+            value -= MARGIN * (k > 0)
             if value <= least:
                 continue
             least = value
