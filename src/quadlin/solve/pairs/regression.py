@@ -143,16 +143,19 @@ class Regression:
     ) -> "Errors":
         """Return the standard errors of the products: one pass.
 
-        Or of the rows of `contrast` times their coefficients; not robust if `noise` is known.
+        Or of the rows of `contrast` times their coefficients; not robust if `noise` is known. With
+        a the influence of the rows on a coefficient, (Σa²)²/Σa⁴ is the number of rows that
+        determine it: all of them if their influences are equal, one if the others have none.
         """
         gram = self.gram
         assert gram.design is not None
         ends = self.products if contrast is None else contrast @ self.products
         arrays = (self.root, self.theta, gram.mean, ends.T)
-        like = gram.design.units.scale
-        args = (moved(a, like) for a in arrays)
-        sums = rows.reduce(error_sums, gram.design, *args, gram.share)
-        return Errors.of(sums, noise)
+        args = (moved(a, gram.design.units.scale) for a in arrays)
+        sums = to_numpy(rows.reduce(error_sums, gram.design, *args, gram.share))
+        spread, squares, fourths = np.maximum(sums, 1e-300)
+        spread = spread if noise is None else noise * squares
+        return Errors(np.sqrt(spread), np.maximum(squares**2 / fourths - 1, LEAST_FREEDOM))
 
 
 def error_sums(chunk: Chunk, design: Design, *numbers: Any) -> Array:
@@ -183,17 +186,6 @@ class Errors:
 
     std: np.ndarray  # (m,)
     freedom: np.ndarray  # (m,), the number of rows that determine the standard error, less one
-
-    @classmethod
-    def of(cls, sums: Array, noise: float | None = None) -> "Errors":
-        """Return the standard errors from the sums of a pass; not robust if `noise` is known.
-
-        With a the influence of the rows on a coefficient, (Σa²)²/Σa⁴ is the number of rows that
-        determine it: all of them if their influences are equal, one if the others have none.
-        """
-        spread, squares, fourths = np.maximum(to_numpy(sums), 1e-300)
-        spread = spread if noise is None else noise * squares
-        return cls(np.sqrt(spread), np.maximum(squares**2 / fourths - 1, LEAST_FREEDOM))
 
     def log_tail(self, coef: np.ndarray) -> np.ndarray:
         """Return log P(T > |t|) of each coefficient, T of Student's distribution."""

@@ -275,6 +275,8 @@ class PairSearch:
 
     def regression(self, products: np.ndarray) -> Regression:
         """Return the regression with products: one pass, unless they were summed last."""
+        if not len(products):
+            return self.base
         design, b = self.design_with(products), len(self.sums) - 1
         if not np.isin(products, self.products).all():
             tall = to_numpy(self.rows.reduce(column_products, design, b).gram)
