@@ -24,10 +24,10 @@ from quadlin.estimators.recommending import Recommending, RecommendingLabels
 from quadlin.estimators.regressor import SecondOrderRegressor
 from quadlin.exceptions import OptionWarning
 from quadlin.solve.composite.fitting import law_of
-from quadlin.solve.fields.draws import LAW_DRAWS, draws_of, law_of_draws
+from quadlin.solve.fields.draws import draws_of, law_of_draws
 from quadlin.solve.fields.machine import Learned, Posterior
 from quadlin.solve.fields.sweeps import KEPT, NEGLIGIBLE, Sweeps, gathered
-from quadlin.solve.fits.uncertainty import warn_if_unknown
+from quadlin.solve.fits.uncertainty import DRAWS, warn_if_unknown
 from quadlin.solve.lowrank.types import FIXED, Status
 from quadlin.stream.field_stream import BATCH, FieldStream, rows_in_memory
 from quadlin.stream.stream import Stream
@@ -129,7 +129,7 @@ def fit_fields(
 
     on_step = job.on_step
     watch = None if on_step is None else lambda: on_step(lambda: fitted().attributes())
-    sweeps.run_until_interrupted(watch, LAW_DRAWS if task.uncertainty else draws or 0)
+    sweeps.run_until_interrupted(watch, DRAWS if task.uncertainty else draws or 0)
     result = fitted(sweeps.posterior())
     if sweeps.status in (Status.interrupted, Status.stopped) or draws or machine.labels:
         return result
@@ -306,12 +306,12 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     treated as the mean of its field.
 
     Four sweeps count as one step of ``max_iter``. `history_` has the mean squared error after each
-    sweep, which may rise as levels are shrunk. With ``warm_start``, 5 sampled sweeps go on from
+    sweep, which may rise as levels are shrunk. With ``warm_start``, 4 sampled sweeps go on from
     the last fit to the same columns. `partial_fit` goes on from a fit, or from a model file, with
     the posterior of its rows as the prior of new ones. With ``loss="huber"`` rows have weights by
-    their residuals, and those more than five standard deviations off are left out. With
+    their residuals, and those more than ten standard deviations off are left out. With
     ``uncertainty=True`` (and squared errors) the model is the same; its standard errors come
-    from 100 draws. Draws go on from the sampled sweeps; each takes a sweep and 8·(k + 1)·d bytes,
+    from 64 draws. Draws go on from the sampled sweeps; each takes a sweep and 8·(k + 1)·d bytes,
     at most 512 MB: beyond that, only every second draw is kept, or every third, and so on.
 
     A stream of such rows (`partial_fit` from the first row on) keeps its first rows, about a

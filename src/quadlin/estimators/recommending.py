@@ -1,7 +1,7 @@
 """Recommendations of a factorization machine: the best items of each user, and embeddings."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -10,7 +10,6 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import refuse_broken_sparse, to_numpy
-from quadlin.core.block import with_data
 from quadlin.core.losses import probability
 from quadlin.data.columns import TableEncoder, check_frame, label_of, labels_of
 from quadlin.data.names import position_of, shortened
@@ -83,9 +82,15 @@ class Recommending:
         return self._best_items(user_rows, item_rows, n, exclude)
 
     def _best_items(
-        self, user_rows: Any, item_rows: Any, n: int, exclude: Any, ranked: "_Ranked | None" = None
+        self,
+        user_rows: Any,
+        item_rows: Any,
+        n: int,
+        exclude: Any,
+        sign: float = 1.0,
+        name: str = "prediction",
     ) -> Any:
-        """Return the n items with the highest scores for each user."""
+        """Return the n items with the highest scores, ± the predictions, for each user."""
         check_is_fitted(self)
         if not is_whole(n, 1):
             raise ValueError(f"n={n!r} must be a whole number ≥ 1.")
@@ -94,15 +99,11 @@ class Recommending:
         clips = self.extrapolation == "clip"
         tables = TwoTables(fitted, user_rows, item_rows, fill, clips)
         machine = as_draws(fitted.state) if fitted.draws is None else fitted.draws
-        sign = -1.0 if ranked is not None and ranked.reverses else 1.0
         best = machine.best_pairs(*tables.halves, int(n), tables.excluded(exclude), sign)
-        if ranked is None:
-            return tables.frame(
-                best,
-                fitted.loss.predicted(best.scores, fitted.largest_mean if clips else np.inf),
-                "prediction",
-            )
-        return tables.frame(best, np.asarray(probability(best.scores)), ranked.name)
+        most = fitted.largest_mean if clips else np.inf
+        labels = fitted.loss.kind == "labels"
+        values = probability(best.scores) if labels else fitted.loss.predicted(best.scores, most)
+        return tables.frame(best, np.asarray(values), name)
 
     def embeddings(self, column: Any) -> Any:
         """Return the vectors of the levels of a column, as a pandas frame.
@@ -158,13 +159,6 @@ class Recommending:
         return fitted
 
 
-class _Ranked(NamedTuple):
-    """By which class's probability a classifier ranks items."""
-
-    reverses: bool  # whether it is the first class, whose log-odds are those of the model reversed
-    name: str  # of the column of probabilities
-
-
 def _features_of(fitted: Fitted, column: Any) -> tuple[np.ndarray, Any]:
     """Return the features of a column and its levels, of the dtype that they had in the fit."""
     encoder = fitted.columns.encoder
@@ -218,25 +212,25 @@ class RecommendingLabels(Recommending):
         """
         check_is_fitted(self)
         self._one_fitted()
-        ranked = _ranked_by(self.classes_.tolist(), label)
-        return self._best_items(user_rows, item_rows, n, exclude, ranked)
+        sign, name = _ranked_by(self.classes_.tolist(), label)
+        return self._best_items(user_rows, item_rows, n, exclude, sign, name)
 
 
-def _ranked_by(classes: list[Any], label: Any) -> _Ranked:
-    """Return which of two classes ranks items."""
+def _ranked_by(classes: list[Any], label: Any) -> tuple[float, str]:
+    """Return the sign of the log-odds that rank items, and the name of their probabilities."""
     if label is None:
         if any(isinstance(each, str) for each in classes):
             raise ValueError(
                 f"The classes are {classes[0]!r} and {classes[1]!r}: name the one whose "
                 f"probability ranks the items, such as label={classes[0]!r}."
             )
-        return _Ranked(False, "probability")
+        return 1.0, "probability"
     places = [i for i, each in enumerate(classes) if label_of(each) == label_of(label)]
     if not places:
         raise ValueError(
             f"label={label!r} is not a class; there are {classes[0]!r} and {classes[1]!r}."
         )
-    return _Ranked(places[0] == 0, f"probability={classes[places[0]]}")
+    return (1.0 if places[0] else -1.0), f"probability={classes[places[0]]}"
 
 
 class TwoTables:
@@ -306,13 +300,12 @@ class TwoTables:
             X, unseen = encoder.encode(chosen.to_native(), self.fill is not None)
             if unseen:
                 warn_unseen(unseen)
-            X, _ = fill_missing(X, self.fill or {}, encoder.names)
-            return self._within_reach(Half(csr_array(X), features))
+            return self._half_of(fill_missing(X, self.fill or {}, encoder.names)[0], features)
         features = np.array([columns.names.index(name) for name in names])
         finite = True if self.fill is None else "allow-nan"
         with clear_errors(chosen.to_native()):
             X = check_array(chosen.to_native(), dtype=np.float64, ensure_all_finite=finite)
-        return self._within_reach(Half(fill_missing(X, self.fill or {}, names)[0], features))
+        return self._half_of(fill_missing(X, self.fill or {}, names)[0], features)
 
     def _of_arrays(self, rows: list[Any]) -> tuple[Half, Half]:
         """Split the features of arrays: those that no item has belong to the users."""
@@ -338,21 +331,15 @@ class TwoTables:
                 f"Feature {columns.names[int(both[0])]!r} is not zero in user_rows and in "
                 "item_rows: each feature belongs to one side, and is zero in the other."
             )
-        features = [np.flatnonzero(~has[1]), np.flatnonzero(has[1])]
-        first, second = (
-            self._within_reach(Half(X[:, c], c))
-            for X, c in zip((users, items), features, strict=True)
-        )
-        return first, second
+        first, second = (self._half_of(X, np.arange(d)) for X in (users, items))
+        return first._replace(features=~has[1]), second._replace(features=has[1])
 
-    def _within_reach(self, half: Half) -> Half:
-        """Return rows as `predict` uses them."""
-        if not self.clips:
-            return half
-        X, at, reach = csr_array(half.X), half.features, self.fitted.reach
-        shape = (X.shape[0], len(reach.low))
-        limited = reach.clipped(csr_array((X.data, at[X.indices], X.indptr), shape))
-        return half._replace(X=with_data(X, limited[0].data))
+    def _half_of(self, X: Any, features: np.ndarray) -> Half:
+        """Return rows of some features in all of them, limited as by `predict`."""
+        X = csr_array(X)
+        shape = (X.shape[0], len(self.fitted.columns.names))
+        X = csr_array((X.data, features[X.indices], X.indptr), shape)
+        return Half(self.fitted.reach.clipped(X)[0] if self.clips else X, features)
 
     def excluded(self, pairs: Any) -> csr_matrix | None:
         """Return the pairs that are left out as a matrix, users by items."""

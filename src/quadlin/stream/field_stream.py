@@ -21,11 +21,10 @@ from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.lowrank.driver import loss_unit
 from quadlin.solve.lowrank.types import Plan, Problem, Record
 from quadlin.stream.batch import as_constant, lengthened
-from quadlin.stream.stream import Stream, Waiting
+from quadlin.stream.stream import BYTES, Stream, Waiting
 
 BATCH = 2**11  # rows that are learned together after the first ones
 MATRICES = 8  # (k + 1)×(k + 1) matrices per level that inference holds at a time, at most
-BYTES = 8
 
 
 def rows_in_memory(plan: Plan, entries: int, max_memory: int | str, limit: int) -> int:

@@ -18,11 +18,11 @@ from quadlin.core.moments import Survey, Tally
 from quadlin.core.rows import Rows
 from quadlin.core.sweeps import MOST_UNKNOWNS
 from quadlin.core.units import Units
-from quadlin.solve.fields.draws import LAW_DRAWS, law_of_draws
+from quadlin.solve.fields.draws import law_of_draws
 from quadlin.solve.fields.machine import ROUND, Learned, weights_of
 from quadlin.solve.fields.sweeps import AUTO_RANK, Sweeps, gathered
 from quadlin.solve.fits.fit_state import FitState, OnState
-from quadlin.solve.fits.uncertainty import Uncertainty
+from quadlin.solve.fits.uncertainty import DRAWS, Uncertainty
 from quadlin.solve.lowrank.design import EXACT_COLUMNS
 from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.observations import content_keys, row_hash
@@ -109,14 +109,14 @@ def _settled_fit(sweeps: Sweeps) -> tuple[FitState, Options]:
 def swept_law(rows: Rows, plan: Plan, state: FitState, tally: Tally) -> Uncertainty | None:
     """Return how sure a fit of wide sparse rows is, by draws from its posterior; None for others.
 
-    Cost: some 190 sweeps. Memory: that of the fit, and 100 models.
+    Cost: some 150 sweeps. Memory: that of the fit, and 64 models.
     """
     if not (plan.automatic.alpha and can_sweep(rows, state.units, plan.options)):
         return None
     source, surveyed = gathered(rows), Survey(state.features, state.target, tally)
     assert source is not None
     sweeps = Sweeps.of(source, rows, plan, surveyed, state.model.s.shape[0])
-    sweeps.run(draws=LAW_DRAWS, refined=0)
+    sweeps.run(draws=DRAWS, refined=0)
     n, rng = tally.counting, sweeps.machine.rng
     return law_of_draws(rows, state, n, sweeps.drawn, plan.make_units.fields, rng)
 

@@ -19,22 +19,20 @@ from scipy.special import logsumexp
 
 from quadlin.core.arrays import mapped, remembered, to_numpy
 from quadlin.core.block import Block
+from quadlin.core.chunks import BLOCK_ELEMENTS
 from quadlin.core.losses import probability
 from quadlin.core.model import Steps, predict, to_raw
 from quadlin.core.rows import Rows
-from quadlin.solve.fields.machine import Learned
+from quadlin.solve.fields.machine import DOUBLE, Learned
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import Uncertainty
-
-BLOCK = 2**22  # numbers of a block of predictions or factors
-LAW_DRAWS = 100  # a standard error is then uncertain by 7%, a mean variance over rows by far less
 
 
 class Half(NamedTuple):
     """Rows of some of the features, such as those of users."""
 
-    X: Any  # (n, width), dense or CSR
-    features: np.ndarray  # (width,), positions among the d features of the model
+    X: Any  # (n, d), CSR, with zeros for all other features
+    features: np.ndarray  # their positions, or a mask
 
 
 @dataclass(frozen=True)
@@ -83,22 +81,17 @@ class Draws:
         return w + (total**2 @ self._signs - rows.multiply(rows) @ self._squares) / 2, total
 
     def _with_unseen(self, X: csr_matrix, features: np.ndarray | None) -> csr_matrix:
-        """Return rows of all features, with a column per field, 1 for a level never seen."""
-        field, G = self._field, len(self.fields)
-        columns, shape = X.indices, (X.shape[0], len(field))
-        if features is not None:
-            columns, field = features[columns], field[features]
-        data = X.data.astype(self.tables.dtype)
-        rows = csr_matrix((data, columns, X.indptr), shape)
+        """Return rows with another column for each field, 1 for a level never seen."""
+        X, field, G = X.astype(self.tables.dtype), self._field, len(self.fields)
         if not G:
-            return rows
-        levels = csr_matrix((data, self._field[columns], X.indptr), (shape[0], G + 1)).toarray()
-        missing = np.isin(np.arange(G), field) * (1 - levels[:, :G])
-        return csr_matrix(hstack([rows, csr_matrix(missing)]))
+            return X
+        shape, known = (X.shape[0], G + 1), field if features is None else field[features]
+        levels = csr_matrix((X.data, field[X.indices], X.indptr), shape).toarray()[:, :G]
+        return csr_matrix(hstack([X, np.isin(np.arange(G), known) * (1 - levels)]))
 
     def predict_all(self, X: Any) -> np.ndarray:
         """Return the predictions of all draws (n, S)."""
-        step = max(1, BLOCK // self.tables[:, 0].size)
+        step = max(1, BLOCK_ELEMENTS // self.tables[:, 0].size)
         X = csr_matrix(X)
         parts = [self.sums(X[at : at + step])[0] for at in range(0, max(1, X.shape[0]), step)]
         return np.asarray(self.intercepts + np.concatenate(parts))
@@ -134,7 +127,7 @@ class Draws:
         all items, and blocks of scores and factors.
         """
         right, parts = self.side(items, True, sign), []
-        step = max(1, BLOCK // max(1, right.factor[0].size, len(right.alone)))
+        step = max(1, BLOCK_ELEMENTS // max(1, right.factor[0].size, len(right.alone)))
         for start in range(0, users.X.shape[0], step):
             at = slice(start, start + step)
             scores = _scores(self.side(Half(users.X[at], users.features), False, sign), right)
@@ -227,7 +220,7 @@ def _scores(users: Side, items: Side) -> np.ndarray:
     for draw in range(users.alone.shape[1]):
         f = users.factor[:, draw] @ items.factor[:, draw].T
         total += probability(f + users.alone[:, draw, None] + items.alone[:, draw])
-    least = np.finfo(np.float64).eps  # so that the logarithm is finite
+    least = DOUBLE  # so that the logarithm is finite
     share = np.clip(total / users.alone.shape[1], least, 1 - least)
     return np.asarray(np.log(share) - np.log1p(-share))
 
@@ -248,7 +241,7 @@ def law_of_draws(
     its own, and the noise, are those of the draws. The rows are n observations.
     """
     units, draws = state.units, draws_of(drawn, fields, rng)
-    X = csr_matrix(next(iter(rows.walk())).X[: max(1, BLOCK // draws.tables[:, 0].size)])
+    X = csr_matrix(next(iter(rows.walk())).X[: max(1, BLOCK_ELEMENTS // draws.tables[:, 0].size)])
     shift, scale = units.target.mean, units.target.scale
     noise = draws.noise / scale
     if law is None:

@@ -22,21 +22,18 @@ from quadlin.core.model import Model, in_units
 from quadlin.core.moments import Moments
 from quadlin.core.sweeps import Columns, Point
 from quadlin.core.units import Target, Units
-from quadlin.solve.fits.robust import MAD, huber_factor, weighted_median
+from quadlin.solve.fits.robust import FAR, MAD, huber_factor, weighted_median
 
 SHAPE, RATE = 0.5, 0.05  # of the gamma prior of precisions, for targets of variance one
-LARGEST_NOISE = 1e6  # precision: covariances have single precision
 START = 0.1  # standard deviation of factors before the first sweep
-HELD = 5  # sampled sweeps with factors of a fixed size, which cannot vanish yet
-HELD_PRECISION = 4.0  # of such factors
+HELD_PRECISION = 4.0  # of factors in the first round of sampled sweeps: they cannot vanish yet
 EXPLORED = 90  # sampled sweeps: the bound alone has a local optimum without products
 REFINED = 32  # variational sweeps at most: the optimum of the bound overfits where rows are few
-ROUND = 4  # variational sweeps, the last of which measures variances; labels take one round
+ROUND = 4  # sweeps; the last of a round of variational ones measures variances
 MANY_ROWS = 40_000  # a sweep over more of them learns more, so there are fewer sweeps
 FEWEST = 0.3  # share of the sweeps that is left
-GROSS = 5.0  # standard deviations of a gross error: a normal one is that large once in two million
 LOG_ODDS = 1.702  # log-odds per standard deviation: Φ(f) is about 1/(1 + exp(−1.702 f))
-TINY = 1e-30  # unit of a constant target, so that its predictions are constant
+DOUBLE, SINGLE = (float(np.finfo(kind).eps) for kind in (np.float64, np.float32))
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ class Frame:
         else:
             shift = float(np.average(y, weights=weight))
             unit = float(np.sqrt(np.average((y - shift) ** 2, weights=weight)))
-        return cls(group, mean, scale, groups, float(shift), float(unit) or TINY)
+        return cls(group, mean, scale, groups, float(shift), float(unit) or DOUBLE**2)
 
     def columns(self, X: csr_matrix) -> Columns:
         """Return the columns that occur in rows, standardised, by group."""
@@ -249,7 +246,7 @@ class Posterior(NamedTuple):
         squares = [np.sum(np.square(a, dtype=np.float64)) for a in every]
         if not (np.isfinite(squares).all() and all((a > 0).all() for a in positive)):
             return False
-        rounding = prior.shape[1] * np.finfo(np.float32).eps * (np.abs(prior).sum(axis=(1, 2)) + 1)
+        rounding = prior.shape[1] * SINGLE * (np.abs(prior).sum(axis=(1, 2)) + 1)
         uneven = np.abs(prior - np.swapaxes(prior, 1, 2)).max(axis=(1, 2))
         return bool((np.minimum(np.linalg.eigvalsh(prior)[:, 0], -uneven) >= -rounding).all())
 
@@ -323,7 +320,7 @@ class Machine:
     def explored(self) -> int:
         """The number of sampled sweeps: few if there is no other optimum to look for."""
         few = self.before is not None or not len(self.signs)
-        return HELD if few else round(EXPLORED * self._share)
+        return ROUND if few else round(EXPLORED * self._share)
 
     @property
     def refined(self) -> int:
@@ -382,7 +379,7 @@ class Machine:
         Those of labels always do: the weights depend on them.
         """
         priors, point, K = self.priors, self.point, self.point.table.shape[1]
-        if self.before is None and self.sampled and self.sweeps < HELD:
+        if self.before is None and self.sampled and self.sweeps < ROUND:
             priors.precision[:, 1:] = HELD_PRECISION
         self.sweeps += 1
         if self.robust:
@@ -416,7 +413,7 @@ class Machine:
         if scale > 0:
             factor = huber_factor(size / scale, np.inf)
             if not self.sampled:
-                factor[size > GROSS * scale] = 0.0
+                factor[size > FAR[-1] * scale] = 0.0
             self.weight = self.point.weight = self.given * factor
             self.n = float(self.weight.sum())
 
@@ -479,7 +476,9 @@ class Machine:
             self.loss = -float(self.given @ log_expit(self.sign * f))
         elif self.past is None:
             drawn = self.rng.standard_gamma(self.n / 2) if self.sampled else self.n / 2
-            priors.noise = min(2 * float(drawn) / max(expected, 1e-300), LARGEST_NOISE)
+            priors.noise = min(
+                2 * float(drawn) / max(expected, 1e-300), 1 / SINGLE
+            )  # of covariances
         self.bound = np.nan if self.sampled else self._bound(expected)
 
     def _bound(self, expected: float) -> float:
