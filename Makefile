@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # The lower bounds of the core dependencies, as pyproject.toml names them.
 OLDEST := $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2.*/p' pyproject.toml)
 
-.PHONY: demo test slow quick test-oldest lint bench docs kernel release environments clean
+.PHONY: demo test test-all quick test-oldest lint bench docs kernel release environments clean
 
 demo: $(VENV)/.demo
 	$(BIN)/quadlin demo
@@ -14,9 +14,9 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
-# The cases that take long; .ci/run runs them after the others.
-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m slow tests
+# With the cases that take long, as .ci/run does.
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # The linters and the most telling cases of the contract: for every save.
 quick: lint
