@@ -25,6 +25,7 @@ from quadlin.solve.fits.fit_state import FitState, with_row_count
 from quadlin.solve.fits.robust import ROUNDING, ROUNDS, predictions, weighted_median
 from quadlin.solve.lowrank.types import Automatic, Options, Plan, Status, finished
 from quadlin.solve.signals.search import (
+    CLAIMED,
     EXACT,
     ROUGHLY,
     SAME,
@@ -45,10 +46,8 @@ from quadlin.solve.signals.search import (
 )
 
 MANY = 6  # measurements per unknown, with which one start leads to the optimum
-FIRST_RANK = 5  # with which gross errors are found before the rank is chosen
 SPECTRAL_STEPS, MIXED_STEPS, OVERSAMPLING = 10, 1, 5
 PATIENCE = 3  # ranks in a row that bring nothing
-CLAIMED = 16.0  # gain of the criterion: by noise alone in one of 20,000 fits
 
 
 class Factors(NamedTuple):
@@ -92,6 +91,12 @@ class Sensing:
             return rank * d - rank * (rank - 1) // 2 + self.constant
         return rank * (d + int(self.B.shape[1]) - rank) + self.constant
 
+    @property
+    def usual_rank(self) -> int:
+        """Return the rank with which a search begins: one start has enough rows for it."""
+        d = int(self.A.shape[1])
+        return max(1, min(d, self.n // (MANY * d)))
+
     def sense(self, rank: int | None) -> End:
         """Find c and M, of a given rank or of the best one; z are its factors."""
         if self.B is None:
@@ -119,9 +124,10 @@ class Sensing:
         task = replace(self, constant=True)
         other = finished(task.sense(rank))
         less = task.rest(other)
-        if rank is not None and less.criterion < rest.criterion - CLAIMED:
+        gain = CLAIMED**2  # of the criterion, which a parameter lowers by its squared ratio
+        if rank is not None and less.criterion < rest.criterion - gain:
             rest = self.rest(finished(self.sense(None)))
-        return (other, less) if less.criterion < rest.criterion - CLAIMED else None
+        return (other, less) if less.criterion < rest.criterion - gain else None
 
     def _ends(self, rank: int | None) -> Iterator[End]:
         """Yield the ends of searches.
@@ -158,7 +164,7 @@ class Sensing:
         rows = Rows.of(MemorySource(self.A, self.y, weight))
         d, auto, effort = int(self.A.shape[1]), rank is None, self.effort
         options = Options(
-            min(rank or FIRST_RANK, d),
+            min(rank or self.usual_rank, d),
             fit_linear=False,
             fit_intercept=self.constant,
             psd=self.psd,
@@ -186,8 +192,7 @@ class Sensing:
 
     def _fit_robustly(self, rank: int | None) -> End:
         """Fit by Huber's loss; a rank is chosen by least squares with the weights at its end."""
-        d, given, size = int(self.A.shape[1]), self.weight, np.abs(self.y)
-        first = rank or min(FIRST_RANK, d, max(1, self.n // (2 * d)))
+        given, size, first = self.weight, np.abs(self.y), rank or self.usual_rank
         rows = Rows.of(MemorySource(self.A, self.y, None))
         majority = Majority.of(self.n, self.unknowns(first))
         usual = size <= TYPICAL * typical_size(size, given)

@@ -25,6 +25,7 @@ from scipy.sparse.linalg import LinearOperator
 from quadlin.metrics import signal_error
 from quadlin.solve.lowrank.types import Record, Status
 from quadlin.solve.signals.search import (
+    CLAIMED,
     DIRECTIONS,
     SAME,
     TYPICAL,
@@ -44,7 +45,6 @@ STILL = 1e-4  # the change of the direction that ends power iteration, and the l
 TRUNCATED = 5.0  # times the largest residual of a majority: larger ones have no influence
 FLOW_STEPS, FLOW_STEP, FLOW_WEIGHT = 200, 3.0, 10.0
 DARK = 0.1  # counts added to y and μ: without them no step lets ⟨a, z⟩ pass through 0
-BENT = 5.0  # standard errors of an intercept: noise of mean 0 never reaches it
 
 Residual = Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, np.ndarray]]
 
@@ -192,4 +192,4 @@ def intercept(fitted: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[fl
     size = float(weight @ y / total - slope * centre)
     rest = weight @ (y - size - slope * fitted) ** 2 / total
     error = float(np.sqrt(rest / np.count_nonzero(weight) * (1 + centre**2 * total / spread)))
-    return (size, error) if size > BENT * error else None
+    return (size, error) if size > CLAIMED * error else None

@@ -27,6 +27,7 @@ ROUNDED = 64  # times the rounding of one number: an exact fit
 EXACT = 1e-12  # of the mean square of y: a loss that is only rounding
 SAME = 1e-2  # results that differ by less, relative to their size, are the same optimum
 ROUGHLY = 1e-3  # smaller gains end a start that is compared with others; small changes of weights
+CLAIMED = 5.0  # standard errors of a background: noise of mean 0 never reaches it
 TYPICAL = 30.0  # medians: Gaussian vectors measure nothing larger
 FIRST_DAMPING, LAST_DAMPING = 1e-2, 1e8  # of the curvature along the first gradient
 INNER_TOL, INNER_CAP = 0.03, 30  # of the conjugate gradients of a step
