@@ -35,7 +35,6 @@ from quadlin.estimators.columns import (
     source_to_score,
 )
 from quadlin.estimators.fitted import (
-    FitResult,
     Fitted,
     FittedClasses,
     Job,
@@ -519,8 +518,7 @@ def _joined(fitted: FittedClasses, job: Job, codes: np.ndarray) -> FittedClasses
     joint = []
     for part, state in zip(fitted.parts, states, strict=True):
         chosen = replace(part.options, rank=int(state.model.s.shape[0]))
-        learned = FitResult(state, chosen, part.learned.tally, job.task)
-        joint.append(Fitted(learned, part.columns, part.fields))
+        joint.append(Fitted.of(job.task, state, chosen, part.learned.tally))
     return replace(fitted, joint=tuple(joint))
 
 

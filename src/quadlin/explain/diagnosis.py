@@ -88,11 +88,9 @@ def mip_report(
         moments = Moments.of(_numbers(moments))
     xp = namespace(moments.tau)
     varies = moments.varies(xp.float64 if dtype is None else dtype)
-    columns = (varies, moments.two_valued, moments.tau < TAU_FREE)
-    kinds = [
-        "constant" if not v else "two-valued" if two else "nearly two-valued" if small else "free"
-        for v, two, small in zip(*map(to_numpy, columns), strict=True)
-    ]
+    columns = (~varies, moments.two_valued, moments.tau < TAU_FREE)
+    words = ["constant", "two-valued", "nearly two-valued"]
+    kinds = np.select(list(map(to_numpy, columns)), words, "free").tolist()
     names = names if names is not None else [f"x{j}" for j in range(len(kinds))]
     return MipReport(list(names), moments.tau, kinds)
 

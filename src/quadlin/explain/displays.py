@@ -510,18 +510,9 @@ class ContributionDisplay(Display):
         """Draw a bar per part: to the left what lowers, to the right what raises the prediction."""
         places, largest = np.arange(len(self.names)), float(np.max(np.abs(self.values), initial=0))
         values, power, digits = readable(self.values, largest, 3)
-        ax.barh(places, values, color=colours_of(values))
-        for place, value in zip(places, values, strict=True):
-            side = "left" if value >= 0 else "right"
-            ax.annotate(
-                f"{value:+z.{digits}f}",  # z: no negative zero
-                (value, place),
-                (3 if value >= 0 else -3, 0),
-                textcoords="offset points",
-                ha=side,
-                va="center",
-                fontsize="small",
-            )
+        bars = ax.barh(places, values, color=colours_of(values))
+        labels = [f"{value:+z.{digits}f}" for value in values]  # z: no negative zero
+        ax.bar_label(bars, labels, padding=3, fontsize="small")
         ax.axvline(0, color="black", linewidth=0.8)
         ax.set_yticks(places, [plain(name) for name in self.names])
         ax.invert_yaxis()

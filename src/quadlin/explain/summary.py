@@ -365,11 +365,9 @@ def _displays(model: Any, X: Any, target: str | None) -> Iterator[tuple[str, str
 
 
 def _picture(heading: str, words: str, display: Display) -> Picture:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=display.size, layout="constrained")
-    FigureCanvasAgg(figure)
     file = BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as an empty box
