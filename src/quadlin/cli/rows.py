@@ -32,7 +32,6 @@ from quadlin.files.model_file import load
 
 CSV = ("csv", "tsv")
 TABLES = (*CSV, "parquet", "arrow")
-HELD = 1e9  # bytes of rows that are kept in memory instead of being read again in every pass
 CLEAR = "\r\x1b[K"  # the beginning of the line, without what was there
 _folders: list[TemporaryDirectory[str]] = []  # removed when the process ends
 Options = TypeVar("Options", bound=RowOptions)
@@ -63,7 +62,7 @@ def open_rows(
 def hold_rows(source: Source, answer: OutputOptions) -> Source:
     """Return the rows in memory, where they fit, so that they are read once."""
     with watched(source, "reading", answer.silent) as rows:
-        near = cached(rows, HELD)
+        near = cached(rows)
     return source if near is rows else near
 
 

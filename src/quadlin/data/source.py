@@ -25,6 +25,7 @@ from quadlin.data.reader import Piece, Reader
 
 T = TypeVar("T")
 END: Any = object()  # follows the last item
+HELD = 2e9  # bytes of rows that are kept in memory instead of being read again in every pass
 
 
 def read_ahead(items: Iterable[T]) -> Iterator[T]:
@@ -399,7 +400,7 @@ class Source(RowSource):
         raise SourceError(f"{self.title} holds no rows. At least one is needed.")
 
 
-def cached(source: Source, max_bytes: float) -> Source:
+def cached(source: Source, max_bytes: float = HELD) -> Source:
     """Return the same rows, cached in memory, or the source itself if they take too much.
 
     Parameters

@@ -17,8 +17,7 @@ from quadlin.core.moments import TAU_FREE, Moments, survey
 from quadlin.core.rows import Rows
 from quadlin.data.columns import find_ids
 from quadlin.explain.tables import ROUNDING, rank_of, text_table
-from quadlin.solve.fits.fit_state import FitState
-from quadlin.solve.fits.grid import squared_errors
+from quadlin.solve.fits.fit_state import FitState, squared_errors
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, Design
 from quadlin.solve.lowrank.gauss_newton import GaussNewton
 from quadlin.solve.lowrank.levels import whole

@@ -19,14 +19,12 @@ from quadlin.data.fields import fields_of
 from quadlin.data.names import Categories, positions_of
 from quadlin.data.source import cached
 from quadlin.explain.interactions import PairReport, report_of
-from quadlin.solve.fits.grid import squared_errors
+from quadlin.solve.fits.fit_state import squared_errors
 from quadlin.solve.lowrank.observations import row_hash
 from quadlin.solve.lowrank.polish import fit_rows
 from quadlin.solve.lowrank.types import Options, finished
 from quadlin.solve.pairs.products import MOST_FEATURES, whole
 from quadlin.solve.pairs.search import PairFit, PairSearch, sparse_search
-
-CACHE = 2e9  # bytes of encoded rows that are kept in memory
 
 
 def folds(n_rows: int, count: int) -> np.ndarray:
@@ -301,7 +299,7 @@ def _opened(X: Any, y: Any, weight: Any, missing: str | None, given: Categories)
             "The search reads the rows several times, but these can be read only once. Give an "
             "array, a frame or a file."
         )
-    return cached(source, CACHE)
+    return cached(source)
 
 
 def _coded(y: Any) -> Any:

@@ -22,7 +22,7 @@ from quadlin.core.engine import Additive, summed
 from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.fits.grid import squared_errors
+from quadlin.solve.fits.fit_state import squared_errors
 from quadlin.solve.lowrank.design import Alpha
 from quadlin.solve.lowrank.linear_model import Gram
 from quadlin.solve.pairs.products import Piece, residual_pieces

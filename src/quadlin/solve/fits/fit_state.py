@@ -6,12 +6,15 @@ from functools import cached_property
 
 import numpy as np
 
-from quadlin.core.arrays import mapped, moved_to, namespace, to_host, to_numpy
+from quadlin.core.arrays import Array, mapped, moved_to, namespace, to_host, to_numpy
+from quadlin.core.block import Block
+from quadlin.core.chunks import Chunk
 from quadlin.core.model import (
     Model,
     RawModel,
     in_units,
     positive,
+    predict,
     to_raw,
     with_rank,
 )
@@ -166,3 +169,17 @@ def with_row_count(state: FitState, tally: Tally, options: Options) -> FitState:
     if few and state.status in unfinished:
         return replace(state, status=Status.too_few_rows)
     return state
+
+
+def squared_errors(model: Model, units: Units, rows: Rows) -> tuple[Array, Array]:
+    """Return (r², ω) for the rows, in standardised units: one pass."""
+    xp = namespace(model.w)
+    errors, weights = zip(*rows.collect(_squared_errors, model, units), strict=True)
+    return xp.concat(list(errors)), xp.concat(list(weights))
+
+
+def _squared_errors(chunk: Chunk, model: Model, units: Units) -> tuple[Array, Array]:
+    xp = namespace(model.w)
+    r = predict(model, Block(chunk.X, units)) - units.standardised_target(chunk.y)
+    squares = xp.astype(r, xp.float64) ** 2
+    return squares, xp.ones_like(squares) if chunk.weight is None else chunk.weight
