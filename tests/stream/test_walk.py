@@ -9,7 +9,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.losses import LOSSES
 from quadlin.core.model import Model, constant_model, predict
 from quadlin.core.moments import Moments
-from quadlin.core.units import target_of_linked, units_of
+from quadlin.core.units import target_of, units_of
 from quadlin.datasets import make_second_order
 from quadlin.metrics import degrees_of_freedom
 from quadlin.solve.lowrank.types import Options
@@ -44,7 +44,7 @@ def test_weak_correlations_are_forgotten_by_the_mean_of_a_walk(seed):
 def test_the_mean_of_two_models_predicts_the_mean_where_its_rank_allows_it():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 6))
-    target = target_of_linked(LOSSES["logistic"], Moments.of((X[:, :1] > 0).astype(float)), True)
+    target = target_of(LOSSES["logistic"], Moments.of((X[:, :1] > 0).astype(float)), True)
     units = units_of(Moments.of(X), np.ones(6, bool), target, np.dtype(float))
     U, w = np.linalg.qr(rng.standard_normal((6, 1)))[0], rng.standard_normal((2, 6))
     one = Model(U, np.array([1.0]), w[0], 0.1, units.free)
@@ -68,7 +68,7 @@ def test_the_step_along_the_size_of_log_odds_is_newtons():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((400, 3))
     y = (rng.uniform(size=400) < 1 / (1 + np.exp(-X[:, 0] - 0.3))).astype(float)
-    target = target_of_linked(LOSSES["logistic"], Moments.of(y[:, None]), True)
+    target = target_of(LOSSES["logistic"], Moments.of(y[:, None]), True)
     units = units_of(Moments.of(X), np.ones(3, bool), target, np.dtype(float))
     constant = constant_model(units, 1, units.target.centre)
     model = Model(constant.U, constant.s, np.array([0.8, 0.1, 0.0]), 0.2, constant.free)

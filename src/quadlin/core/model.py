@@ -69,8 +69,8 @@ def degrees_of_freedom(
 def predict(model: Model, block: Block) -> Array:
     """Return f(z) for the rows of a block."""
     assembly = assembly_of(model)
-    products, squares = block.products(columns_of(model), assembly.left_out)
-    return evaluate(model, assembly, products, squares)[:, 0]
+    products = block.products(columns_of(model), assembly.left_out)
+    return assembly.bilinear(*products, model.s, 0)[:, 0]
 
 
 @remembered
@@ -83,11 +83,6 @@ def columns_of(model: Model) -> Array:
 def assembly_of(model: Model) -> Assembly:
     """Return how f(z) is put together."""
     return Assembly.of(model.c, ((model.U * model.U) @ model.s)[:, None], model.free)
-
-
-def evaluate(model: Model, assembly: Assembly, products: Array, squares: Array | None) -> Array:
-    """Return f(z) (n, 1) from Z [U w …] and (Z∘Z)`left_out`."""
-    return assembly.bilinear(products, squares, model.s, 0)
 
 
 def constant_model(units: Units, rank: int, c: float = 0.0) -> Model:
@@ -129,7 +124,7 @@ def to_raw(model: Model, units: Units) -> RawModel:
     """
     xp = namespace(model.U)
     dtype = model.U.dtype
-    model, units = _in_float64(model), _in_float64(units)
+    model, units = in_dtype(model, xp.float64), in_dtype(units, xp.float64)
     y = units.target.scale
     D, nu = units.scale, units.nu
     m = (model.U * model.U) @ model.s
@@ -156,19 +151,13 @@ def _eigenpairs(A: Array, s: Array) -> tuple[Array, Array]:
     return values, (V @ vectors).T
 
 
-def _in_float64(parts: T) -> T:
-    return in_dtype(parts, namespace(parts.free).float64)
-
-
 def in_dtype(parts: T, dtype: Any) -> T:
     """Return a model, units or a whitener with every array in a dtype."""
     arrays = {f.name: getattr(parts, f.name) for f in fields(parts)}
-    cast = {
-        name: namespace(a).astype(a, dtype, copy=False)
-        for name, a in arrays.items()
-        if hasattr(a, "__dlpack__")
-    }
-    return replace(parts, **cast)
+    given = {name: a for name, a in arrays.items() if hasattr(a, "__dlpack__")}
+    return replace(
+        parts, **{name: namespace(a).astype(a, dtype, copy=False) for name, a in given.items()}
+    )
 
 
 def in_units(model: Model, old: Units, new: Units) -> Model:
@@ -242,13 +231,6 @@ class Steps:
         """Return how the changes of the predictions are put together."""
         return Assembly.of(self.c, self.diagonals(), free)
 
-    def changes(self, assembly: Assembly, products: Array, squares: Array | None) -> Array:
-        """Return how each step changes the predictions, J tᵢ (n, m).
-
-        From Z [E w H] and (Z∘Z)`left_out`.
-        """
-        return assembly.bilinear(products, squares, *self.bilinear())
-
     def bilinear(self) -> tuple[Array, int]:
         """Return the factors of the products with E and H, and where the columns of H start."""
         _, m, k = self.H.shape
@@ -285,4 +267,5 @@ class Steps:
 def changes(block: Block, steps: Steps, free: Array) -> Array:
     """Return how each step changes the predictions of a block, J tᵢ (n, m)."""
     assembly = steps.assembly(free)
-    return steps.changes(assembly, *block.products(steps.columns(), assembly.left_out))
+    products = block.products(steps.columns(), assembly.left_out)
+    return assembly.bilinear(*products, *steps.bilinear())

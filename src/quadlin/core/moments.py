@@ -138,12 +138,9 @@ def _of_pieces(X: Array, weight: Array | None) -> Moments:
 def _of_dense(X: Array, weight: Array | None) -> Moments:
     xp = namespace(X)
     x = xp.astype(X, xp.float64)
-    if weight is None:
-        n = x.shape[0]
-        total, share = float(n), xp.full((n,), 1 / n, dtype=xp.float64, device=x.device)
-    else:
-        total = float(xp.sum(xp.astype(weight, xp.float64)))
-        share = xp.astype(weight, xp.float64) / (total if total > 0 else 1.0)
+    omega = xp.ones_like(x[:, 0]) if weight is None else xp.astype(weight, xp.float64)
+    total = float(xp.sum(omega))
+    share = omega / (total if total > 0 else 1.0)
     extremes = _extremes(x if weight is None else xp.take(x, xp.nonzero(weight > 0)[0], axis=0))
     mean = share @ x
     mean = mean + share @ (x - mean)  # a second look removes the rounding of the first

@@ -3,7 +3,7 @@ diagonals of M are modelled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,43 +79,28 @@ class Units:
         return namespace(self.phi).clip(self.phi - 1 - self.kappa**2, min=0)
 
 
-def target_of(moments: Moments, fit_intercept: bool) -> Target:
-    """Centre and scale the target; without an intercept, zero stays zero."""
+def target_of(loss: Loss, moments: Moments, fit_intercept: bool) -> Target:
+    """Centre and scale the target; without an intercept, zero stays zero.
+
+    Targets whose means are a function of f are left unchanged: `centre` is the constant that fits
+    them best, and `power` about its mean deviance.
+    """
     mean, var = float(moments.mean[0]), float(moments.var[0])
     varies = bool(moments.varies(namespace(moments.mean).float64)[0])
+    if loss.linked:
+        centre = loss.start(mean, moments.weight, varies) if fit_intercept else 0.0
+        return Target(0.0, 1.0, centre, loss.constant_loss(mean, var, centre) if varies else 0.0)
     if fit_intercept:
-        scale = var**0.5 if varies else 1.0
-        return Target(mean, scale, 0.0, 1.0 if varies else 0.0)
+        return Target(mean, var**0.5 if varies else 1.0, 0.0, float(varies))
     power = mean**2 + var
     scale = power**0.5 if power > 0 else 1.0
-    return Target(0.0, scale, mean / scale, 1.0 if power > 0 else 0.0)
-
-
-def target_of_linked(loss: Loss, moments: Moments, fit_intercept: bool) -> Target:
-    """Leave targets unchanged whose means are a function of f.
-
-    `centre` is the constant that fits them best, and `power` about its mean deviance: 0 if all
-    targets are equal.
-    """
-    mean, variance = float(moments.mean[0]), float(moments.var[0])
-    varies = bool(moments.varies(namespace(moments.mean).float64)[0])
-    centre = loss.start(mean, moments.weight, varies) if fit_intercept else 0.0
-    return Target(0.0, 1.0, centre, loss.constant_loss(mean, variance, centre) if varies else 0.0)
+    return Target(0.0, scale, mean / scale, float(power > 0))
 
 
 def watchful_scale(units: Units) -> Array:
     """Return the scale, also of features that were constant so far, which may begin to vary."""
     xp = namespace(units.scale)
     return xp.where(units.scale == 0, 1 / xp.clip(xp.abs(units.mean), min=1), units.scale)
-
-
-def spread_of(features: Moments, varies: Array) -> Array:
-    """Return 1/√(φ + 3): the standard deviation of a two-valued column whose values differ by 1.
-
-    For any column, it is small if the column has the same value in most rows.
-    """
-    xp = namespace(features.mean)
-    return 1 / xp.sqrt(xp.where(varies, features.phi, 1.0) + 3)
 
 
 def units_of(
@@ -141,7 +126,10 @@ def units_of(
     sd = xp.where(varies, xp.sqrt(features.var), 1.0)
     rest = (features.mean - xp.astype(xp.astype(features.mean, dtype), xp.float64)) / sd
     rest = xp.where(varies & (xp.abs(rest) > OFF_CENTRE), rest, 0.0)
-    spread, outside = spread_of(features, varies), varies if one_hot is None else varies & ~one_hot
+    # The standard deviation of a two-valued column whose values differ by 1. For any column, it is
+    # small if the column has the same value in most rows.
+    spread = 1 / xp.sqrt(xp.where(varies, features.phi, 1.0) + 3)
+    outside = varies if one_hot is None else varies & ~one_hot
     if raw:  # the mean of 1/ρ² is 1, so that predictions vary as much a priori as without it
         share = xp.where(outside, spread**2, 0.0)
         mean = xp.sum(share) / xp.clip(xp.sum(xp.astype(outside, share.dtype)), min=1.0)
@@ -188,13 +176,11 @@ class UnitsMaker:
         """Return the units for rows of these moments."""
         xp = namespace(features.mean)
         self.refuse_overflow(features, target)
-        loss, intercept = LOSSES[self.loss], self.fit_intercept
-        of_target = partial(target_of_linked, loss) if loss.linked else target_of
         free = xp.asarray(self._free(features), device=features.mean.device)
         return units_of(
             features,
             free & features.varies(self.dtype) if self.fit_linear else free,
-            of_target(target, intercept),
+            target_of(LOSSES[self.loss], target, self.fit_intercept),
             self.dtype,
             self._one_hot(features),
             not (self.fit_linear and self.fit_intercept),
@@ -222,7 +208,7 @@ class UnitsMaker:
     def _refuse_two_valued(self, bad: Array) -> None:
         if not bool(namespace(bad).any(bad)):
             return
-        names = [name for name, b in zip(self.names, to_numpy(bad), strict=True) if b]
+        names = self._marked(bad)
         more = f" (and {len(names) - 1} more features)" if len(names) > 1 else ""
         raise ValueError(
             f"Feature {names[0]!r}{more} takes two values, so its square is its own "
@@ -235,30 +221,29 @@ class UnitsMaker:
         xp = namespace(features.mean)
         finite = features.var < LARGEST
         finite = finite & (xp.abs(features.mean) < float(xp.finfo(self.dtype).max) / 16)
-        large = self._named(~finite, ~(target.var < LARGEST))
-        if large:
-            raise ValueError(
-                f"{large[0]!r} has values too large to square without overflow. "
-                "Divide it by a constant, or take its logarithm."
-            )
-        outweighed = self._named(finite & ~xp.isfinite(features.phi), target.var < 0)
-        if outweighed:
-            raise ValueError(
-                f"{outweighed[0]!r} varies only in rows whose weights are less than 1e-150 of the "
-                "others', too little to tell its effect. Set these weights to 0, or raise them."
-            )
         lost = [m.differs & (m.var < 1 / LARGEST) for m in (features, target)]
-        small = self._named(*lost)
-        if small:
-            raise ValueError(
-                f"{small[0]!r} varies by too little to be squared without underflow. "
-                "Multiply it by a constant."
-            )
+        reasons = (
+            (
+                *(~finite, ~(target.var < LARGEST)),
+                "has values too large to square without overflow. Divide it by a constant, or take "
+                "its logarithm.",
+            ),
+            (
+                *(finite & ~xp.isfinite(features.phi), target.var < 0),
+                "varies only in rows whose weights are less than 1e-150 of the others', too little "
+                "to tell its effect. Set these weights to 0, or raise them.",
+            ),
+            (
+                *lost,
+                "varies by too little to be squared without underflow. Multiply it by a constant.",
+            ),
+        )
+        for of_features, of_target, reason in reasons:
+            if bool(of_target[0]):
+                raise ValueError(f"'y' {reason}")
+            if bool(xp.any(of_features)):
+                raise ValueError(f"{self._marked(of_features)[0]!r} {reason}")
 
-    def _named(self, features: Array, target: Array) -> list[str]:
-        """Return the names of marked features, and "y" for a marked target."""
-        names = ["y"] if bool(target[0]) else []
-        if bool(namespace(features).any(features)):
-            pairs = zip(self.names, to_numpy(features), strict=True)
-            names += [name for name, marked in pairs if marked]
-        return names
+    def _marked(self, marks: Array) -> list[str]:
+        """Return the names of marked features."""
+        return [name for name, mark in zip(self.names, to_numpy(marks), strict=True) if mark]
