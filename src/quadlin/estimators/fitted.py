@@ -87,6 +87,7 @@ class Task(TablePlan):
             if strict:
                 refuse_with_strict(options)
                 automatic = FIXED  # the rank is a provisional one, and there is no penalty
+                size = max(2, BATCH_PER_PARAMETER * (options.rank + 1) * d)
             else:
                 size, most = min(size, room), min(most, room)
         choices = (automatic, strict, pairs)

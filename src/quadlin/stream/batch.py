@@ -47,7 +47,6 @@ RECOVERY = 1.1  # the pace grows by this factor with every step that is kept
 LONGEST_HISTORY = 1000  # records: a stream may never end
 SHARE_OF_CURVATURE = 0.6  # about that of directions in which log-odds vary
 WIDER = 10.0  # a feature whose scale grows by this factor in one batch is learned anew
-FAR = 0.5  # the largest change of size in one step
 SIGNIFICANT = 1.5  # times the noise: an eigenvalue above it stands out
 
 
@@ -68,11 +67,14 @@ class Judgement(Additive):
     rf: float = 0.0  # Σωrf
 
     def best_size(self) -> tuple[float, float]:
-        """Return the θ of f̄ + (1 + θ)(f − f̄) with the smallest loss, to second order, and f̄."""
+        """Return the θ of f̄ + (1 + θ)(f − f̄) with the smallest loss, to second order, and f̄.
+
+        At most the size is doubled.
+        """
         mean = self.hf / self.h if self.h > 0 else 0.0
         curved, slope = self.hff - mean * self.hf, self.rf - mean * self.r
         theta = -slope / curved if curved > 0 else 0.0
-        return min(FAR, max(-FAR, theta)), mean
+        return min(1.0, max(-1.0, theta)), mean
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,7 @@ from quadlin.stream.batch import (
 )
 
 LEAST_ROWS = 2  # per parameter in a batch: with fewer in the first, later steps diverge
-POWER_ROWS = 10  # rows per parameter in a batch of the power iteration
-DOUBLINGS = 3  # of these batches, if noise hides a part of M
+DOUBLINGS = 3  # of batches of the power iteration, if noise hides a part of M
 NUMBERS = 40  # per entry of U, at most, in a stream that keeps no rows, including its work space
 BYTES = 8
 
@@ -355,7 +354,7 @@ class Stream:
         The error of a random block is about √d, and each batch of ten rows per parameter halves it.
         """
         self.since, (d,) = state.features.weight, state.units.scale.shape
-        self.goal = max(self.batch_size, POWER_ROWS * self._dof)
+        self.goal = self.batch_size
         if self.options.rank:
             self.stage, self.rounds = Stage.power, 2 + ceil(log2(max(d, 1)) / 2) + DOUBLINGS
             self.Q = first_block(state.units, min(d, self.options.rank + OVERSAMPLING), self.seed)
