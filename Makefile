@@ -26,7 +26,7 @@ quick: lint
 # array-api-strict to the standard of 2023, which has no scalars in where(); real arrays have them.
 # Its checks are a generator, of which newer versions of pytest warn.
 test-oldest: $(VENV)/.dev $(VENV)-oldest/.dev
-	$(VENV)-oldest/bin/python -m pytest -q -n auto -k "not strict" -m smoke -W ignore::pytest.PytestRemovedIn10Warning tests/contract
+	$(VENV)-oldest/bin/python -m pytest -q -k "not strict" -m smoke -W ignore::pytest.PytestRemovedIn10Warning tests/contract
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -116,11 +116,6 @@ def open_rows_for(
     format: str | None = read.format
     if data != STANDARD:
         format = None if data.endswith(MODEL_SUFFIX) else find(data, format).format
-    if encoder is not None and format is not None and format not in TABLES:
-        raise SourceError(
-            f"{data} has no named columns, but the model has text columns: it needs "
-            f"{listed(encoder.input_names)}."
-        )
     if need_target and isinstance(read, LabelledRowOptions) and format in TABLES:
         read = replace(read, target=read.target or inputs.target)
     read, remembered = _as_in_the_fit(read, model, format)

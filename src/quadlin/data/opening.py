@@ -41,7 +41,7 @@ from quadlin.data.source import FORMATS, Feed, Source, default_rows, find
 from quadlin.data.tables import CSV, open_dataset, open_query
 
 MANY_LABELS = 1000  # of a target: a model for each
-TABLE_ONLY = ("columns", "encoder", "levels", "keep", "categorical_features", "exclude")
+TABLE_ONLY = ("columns", "levels", "keep", "categorical_features", "exclude")
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,13 @@ class Options:
 
     def refuse_table_options(self, title: str) -> None:
         """Raise an error for options that only make sense for tables."""
+        if self.encoder is not None:
+            raise SourceError(
+                f"{title} has no named columns, but the model has text columns. Give a table of "
+                f"{shortened(self.encoder.input_names)}."
+            )
         for name in TABLE_ONLY:
-            value = getattr(self, name)
-            if value is not None and (name == "encoder" or len(value)):
+            if getattr(self, name):
                 raise SourceError(f"{title} has no named columns: `{name}` is for tables only.")
 
     def refuse_csv_options(self, title: str) -> None:
