@@ -39,7 +39,6 @@ from quadlin.estimators.fitted import (
     request_of,
     seed_of,
     task_of,
-    units_maker_of,
 )
 from quadlin.exceptions import OptionWarning
 from quadlin.files.checkpoints import checkpoint_of, checkpointed_stream
@@ -334,24 +333,21 @@ class Learning(CallbackSupportMixin):
 
     def _refuse_changes(self, fitted: Fitted) -> None:
         """Raise an error for options that define the model and are not those it began with."""
-        stream, d = fitted.stream, len(fitted.names)
-        options, maker = options_of(self, d), units_maker_of(self, fitted.names, None, ())
-        changed = {
-            name: getattr(options, name) != getattr(stream.options, name)
-            for name in ("rank", "alpha", "fit_intercept")
-        }
-        # Pairs that `fit` has found became part of M, whose rank the stream goes on with.
-        state = stream.state  # to learn an incomplete batch would cost a step, or a fit
+        stream, options = fitted.stream, options_of(self, len(fitted.names))
+        begun, state = stream.options, stream.state
+        # Pairs that `fit` has found became part of M; the stream goes on with its rank.
         with_pairs = state is not None and state.parts is not None
-        changed["rank"] = changed["rank"] and not (is_auto(self.rank) or with_pairs)
-        changed["alpha"] = changed["alpha"] and not is_auto(self.alpha)
-        if is_asked_for(self.pairs) and stream.pairs is not None:
-            changed["pairs"] = request_of(self, fitted.columns, True) != stream.pairs
-        changed["squares"] = maker.squares != stream.make_units.squares
-        given = given_fields(self.categorical_features, fitted.names)
-        if given:
-            different = [[*f] for f in given] != [[*f] for f in fitted.fields]
-            changed["categorical_features"] = different
+        fields = given_fields(self.categorical_features, fitted.names)
+        changed = {
+            "rank": not (is_auto(self.rank) or with_pairs) and options.rank != begun.rank,
+            "alpha": not is_auto(self.alpha) and options.alpha != begun.alpha,
+            "fit_intercept": options.fit_intercept != begun.fit_intercept,
+            "pairs": is_asked_for(self.pairs)
+            and stream.pairs not in (None, request_of(self, fitted.columns, True)),
+            "squares": self.squares != stream.make_units.squares,
+            "categorical_features": fields
+            and [[*f] for f in fields] != [[*f] for f in fitted.fields],
+        }
         if any(changed.values()):
             raise ValueError(
                 f"{', '.join(name for name in changed if changed[name])} changed since the model "
