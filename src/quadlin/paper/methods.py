@@ -17,7 +17,7 @@ paper's rule ends the iteration; a solver may stop earlier.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice, repeat
 from math import isfinite
 from pathlib import Path
@@ -211,51 +211,45 @@ class Race:
     until_settled: bool = True  # the stopping rule of the paper, besides the limit of iterations
 
     def run(self, name: str, solver: "Solver | None" = None) -> list[Row]:
-        """Run a method or a user's solver; return one line per iteration, including the start."""
-        watch = Watch(self, name)
+        """Run a method or a user's solver; return one line per iteration, including the start.
+
+        CPU time is measured without the scoring.
+        """
+        lines: list[Row] = []
+        seconds, clock = 0.0, process_time()
+
+        def report(passes: int, predict: Predict, loss: Any = None) -> bool:
+            """Add the line of an iteration; return whether the solver should stop."""
+            nonlocal seconds, clock
+            loss = loss if loss is None else float(to_numpy(loss))  # waits for the device
+            seconds += process_time() - clock
+            train = _nmse(predict, self.X, self.y) if loss is None else loss / _power(self.y)
+            error = _nmse(predict, self.X_test, self.y_test)
+            if isfinite(train) and np.isnan(error):
+                warn(
+                    f"The solver {name!r} predicts NaN in iteration {len(lines)}; its error counts "
+                    f"as {LARGEST:.0e}."
+                )
+            line = {"solver": name, "iteration": len(lines), "passes": int(passes)}
+            line |= {"train": _plain(train), "nmse": _plain(error), "seconds": seconds}
+            lines.append(line)
+            stop = len(lines) > self.setting.max_iter
+            if self.until_settled and len(lines) > 1:
+                before, now = (line["train"] for line in lines[-2:])
+                stop = stop or now > LOST or abs(before - now) < SETTLED
+            clock = process_time()
+            return stop
+
         if solver is None:
             observe(
                 name, self.X, self.y, self.setting,
-                lambda step: watch(step.passes, step.predict, step.loss),
+                lambda step: report(step.passes, step.predict, step.loss),
             )  # fmt: skip
         else:
-            solver(self.X, self.y, self.setting, watch)
-        if not watch.lines:
+            solver(self.X, self.y, self.setting, report)
+        if not lines:
             raise ValueError(f"The solver {name!r} reported no iteration.")
-        return watch.lines
-
-
-@dataclass
-class Watch:
-    """Receives the reports of a solver: measures its CPU time, without the scoring."""
-
-    race: Race
-    solver: str
-    lines: list[Row] = field(default_factory=list)
-    clock: float = field(default_factory=process_time)
-    seconds: float = 0.0
-
-    def __call__(self, passes: int, predict: Predict, loss: Any = None) -> bool:
-        """Add the line of an iteration; return whether the solver should stop."""
-        race = self.race
-        loss = loss if loss is None else float(to_numpy(loss))  # waits for the device
-        self.seconds += process_time() - self.clock
-        train = _nmse(predict, race.X, race.y) if loss is None else loss / _power(race.y)
-        error = _nmse(predict, race.X_test, race.y_test)
-        if isfinite(train) and np.isnan(error):
-            warn(
-                f"The solver {self.solver!r} predicts NaN in iteration {len(self.lines)}; its "
-                f"error counts as {LARGEST:.0e}."
-            )
-        line = {"solver": self.solver, "iteration": len(self.lines), "passes": int(passes)}
-        line |= {"train": _plain(train), "nmse": _plain(error), "seconds": self.seconds}
-        self.lines.append(line)
-        stop = len(self.lines) > race.setting.max_iter
-        if race.until_settled and len(self.lines) > 1:
-            before, now = (line["train"] for line in self.lines[-2:])
-            stop = stop or now > LOST or abs(before - now) < SETTLED
-        self.clock = process_time()
-        return stop
+        return lines
 
 
 def _power(y: Array) -> float:
@@ -275,7 +269,8 @@ def _plain(error: float) -> float:
     return min(float(error), LARGEST) if isfinite(error) else LARGEST
 
 
-Solver = Callable[[Array, Array, Setting, Watch], None]
+Report = Callable[..., bool]  # (passes, predict, loss=None), whether the solver should stop
+Solver = Callable[[Array, Array, Setting, Report], None]
 
 
 def load_solver(path: str | Path) -> tuple[str, Solver]:
@@ -283,7 +278,7 @@ def load_solver(path: str | Path) -> tuple[str, Solver]:
     path = Path(path)
     module = load(path, "solve")
 
-    def solve(X: Array, y: Array, setting: Setting, report: Watch) -> None:
+    def solve(X: Array, y: Array, setting: Setting, report: Report) -> None:
         try:
             module.solve(X, y, setting, report)
         except Exception as error:

@@ -88,7 +88,7 @@ def reproduce(
         chosen = [customised(study, settings, size) for study in chosen]
     if jobs is None:
         jobs = (os.cpu_count() or 1) if size == "quick" and device == "cpu" else 1
-    path = opened(Path(folder), {"size": size, "settings": _plain(settings.changed())})
+    path = opened(Path(folder), {"size": size, "settings": settings.changed()})
     done = {_key(line["study"], line["task"]) for line in lines_of(path.parent)}
     todo = [
         (study, task)
@@ -153,7 +153,7 @@ def _run(study: Study | str, task: Task, device: str, threads: int | None) -> Ro
 
 def opened(folder: Path, head: dict[str, Any]) -> Path:
     """Return the file of results, with its size and settings as the first line."""
-    path = folder / RESULTS
+    path, head = folder / RESULTS, json.loads(json.dumps(head))
     folder.mkdir(parents=True, exist_ok=True)
     there = head_of(folder)
     if there is None:
@@ -220,10 +220,6 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
 def _number(value: Any) -> Any:
     """Return a numpy number as a Python number."""
     return value.item() if hasattr(value, "item") else value
-
-
-def _plain(value: Any) -> Any:
-    return json.loads(json.dumps(value))
 
 
 def _key(study: str, task: Mapping[str, Any]) -> str:
