@@ -21,7 +21,7 @@ from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, predict
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
-from quadlin.solve.fits.fit_state import FitState
+from quadlin.solve.fits.fit_state import FitState, squared_errors
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.types import Status
 
@@ -122,32 +122,35 @@ def robust_law(law: Uncertainty, rows: Rows, weighted: Rows, state: FitState) ->
     noise of an observation is such that ±1.96 of it cover 95% of the residuals that are not gross
     errors. This holds for heavy tails, too, where the median alone would be too optimistic.
     """
-    _, y, given = _gathered(rows)
-    r = (y - predictions(rows, state)) / state.units.target.scale
+    size, given = _residuals(rows, state)
     n = float(given.sum())
     freedom = n - law.dof
     if not freedom >= 1 or weighted.values is None or (law.robust and not law.left >= 1):
         return law  # no degrees of freedom remain
-    scale = MAD * weighted_median(np.abs(r), given) * np.sqrt(n / freedom)
-    psi = np.clip(r, -BEND * scale, BEND * scale)
-    share = float(given @ (np.abs(r) <= BEND * scale)) / n  # E ψ'
+    scale = MAD * weighted_median(size, given) * np.sqrt(n / freedom)
+    share = float(given @ (size <= BEND * scale)) / n  # E ψ'
     mean_weight = float(given @ to_numpy(weighted.values.weight)) / n
     K = 1 + law.dof / n * (1 - share) / share
     if law.robust:
         error = law.error * K * (1 if law.exact else mean_weight / share)
     else:
+        psi = np.minimum(size, BEND * scale)
         error = K / share * np.sqrt(float(given @ psi**2) / freedom * mean_weight)
-    usual = np.abs(r) <= FAR[-1] * scale
-    tail = np.quantile(np.abs(r[usual]), 0.95, weights=given[usual], method="inverted_cdf")
+    usual = size <= FAR[-1] * scale
+    tail = np.quantile(size[usual], 0.95, weights=given[usual], method="inverted_cdf")
     noise = tail / 1.96 * np.sqrt(n / freedom)
     return replace(law, noise=float(noise), error=float(error), left=freedom)
 
 
 def bend_of(rows: Rows, state: FitState) -> float:
-    """Return the residual where Huber's loss turns linear, in standardised units: two passes."""
-    _, y, given = _gathered(rows)
-    scale = MAD * weighted_median(np.abs(y - predictions(rows, state)), given)
-    return BEND * float(scale) / state.units.target.scale
+    """Return the residual where Huber's loss turns linear, in standardised units: one pass."""
+    return BEND * MAD * weighted_median(*_residuals(rows, state))
+
+
+def _residuals(rows: Rows, state: FitState) -> tuple[np.ndarray, np.ndarray]:
+    """Return |r| of all rows, in standardised units, and their weights: one pass."""
+    squares, weight = map(to_numpy, squared_errors(state.model, state.units, rows))
+    return np.sqrt(squares), weight
 
 
 def predictions(rows: Rows, state: FitState) -> np.ndarray:
