@@ -432,31 +432,27 @@ class Fitted:
     @unflagged
     def predict_std(self, X: Array, absent: csr_array | None = None, free: bool = False) -> Array:
         """Return the standard deviations of new observations at rows; `absent`: missing values."""
-        xp, gap = namespace(X), self.missing_variance(X, absent)
-
-        def with_gap(std: Array) -> Array:
-            return std if gap is None else xp.astype(xp.sqrt(std**2 + gap), std.dtype)
-
+        if self.loss.linked and self.draws is None:
+            error = self.predict_error(X, absent)
+            return self.loss.observed_std(self.predict_mean(X, free), error)
         if self.draws is not None:
-            return with_gap(np.asarray(self.draws.predict(X, return_std=True)[1]))
-        if self.loss.linked:
-            return self.loss.observed_std(
-                self.predict_mean(X, free), with_gap(self.predict_error(X))
-            )
+            std = np.asarray(self.draws.predict(X, return_std=True)[1])
+            return self._with_gaps(std, X, absent)
         assert self.law is not None
         units = self.state.units
-        return with_gap(units.target.scale * self.law.predict_std(Block(X, units), predictive=True))
+        std = units.target.scale * self.law.predict_std(Block(X, units), predictive=True)
+        return self._with_gaps(std, X, absent)
 
-    def interval(self, mean: Array, std: Array, level: float) -> tuple[Array, Array]:
-        """Return the ends of intervals that contain new observations with probability `level`.
+    @unflagged
+    def predict_error(self, X: Array, absent: csr_array | None = None) -> Array:
+        """Return the standard errors of `predict`, without any noise of observations."""
+        assert self.law is not None
+        units = self.state.units
+        std = units.target.scale * self.law.predict_std(Block(X, units))
+        return self._with_gaps(std, X, absent)
 
-        Targets are within as many standard deviations as Student's distribution says.
-        """
-        left = NORMAL if self.law is None else self.law.left  # draws include what is not certain
-        return self.loss.interval(mean, std, level, standard_errors_of(level, left))
-
-    def missing_variance(self, X: Array, absent: csr_array | None) -> Array | None:
-        """Return the mean square error that missing values and new levels cause; None for none.
+    def _with_gaps(self, std: Array, X: Array, absent: csr_array | None) -> Array:
+        """Return standard deviations that include the errors by missing values and new levels.
 
         Draws have levels of their own for these.
         """
@@ -465,18 +461,19 @@ class Fitted:
         fields = () if self.draws is not None else fields
         variance = missing_variance(state.model, state.units, X, absent, fields)
         if variance is None:
-            return None
-        device, scale = None if issparse(X) else X.device, state.units.target.scale
-        return namespace(X).asarray(
-            scale**2 * variance, dtype=state.units.mean.dtype, device=device
-        )
+            return std
+        xp, device = namespace(X), None if issparse(X) else X.device
+        variance = state.units.target.scale**2 * variance
+        gap = xp.asarray(variance, dtype=state.units.mean.dtype, device=device)
+        return xp.astype(xp.sqrt(std**2 + gap), std.dtype)
 
-    @unflagged
-    def predict_error(self, X: Array) -> Array:
-        """Return the standard errors of `predict`, without any noise of observations."""
-        assert self.law is not None
-        units = self.state.units
-        return units.target.scale * self.law.predict_std(Block(X, units))
+    def interval(self, mean: Array, std: Array, level: float) -> tuple[Array, Array]:
+        """Return the ends of intervals that contain new observations with probability `level`.
+
+        Targets are within as many standard deviations as Student's distribution says.
+        """
+        left = NORMAL if self.law is None else self.law.left  # draws include what is not certain
+        return self.loss.interval(mean, std, level, standard_errors_of(level, left))
 
     def _products(self) -> Interactions:
         """Return a view of M in the user's units."""
@@ -574,10 +571,7 @@ class FittedClasses:
 
     def log_odds_error(self, X: Array, absent: csr_array | None = None) -> Array:
         """Return the standard errors of `log_odds`; `absent` are the values that were missing."""
-        xp, errors = namespace(X), []
-        for part in self.parts:
-            error, gap = part.predict_error(X), part.missing_variance(X, absent)
-            errors.append(error if gap is None else xp.sqrt(error**2 + gap))
+        errors = [part.predict_error(X, absent) for part in self.parts]
         return errors[0] if len(errors) == 1 else namespace(X).stack(errors, axis=1)
 
     def labels(self, f: Array) -> Array:
