@@ -218,10 +218,10 @@ class PairSearch:
     def run(self, most: int | None = None) -> "PairFit":
         """Search until a round changes nothing: screen, step, and leave out what few rows carry."""
         most = min(MOST_PAIRS, max(1, int(self.freedom // PER_PAIR))) if most is None else most
-        fit, banned, screening = self._listed(()).fit((), most), set[Group](), True
+        fit, banned, screening = self._listed(()), set[Group](), True
         enough = self.freedom < FEWEST or fit.choice.loss <= NO_NOISE * self.power
         for _ in range(0 if enough else ROUNDS):
-            listed, new, doubtful = fit.listed, list[Group](), list[Group]()
+            listed, new, doubtful = fit, list[Group](), list[Group]()
             taken = [listed.groups[g] for g in fit.choice.taken]
             if screening and len(taken) < most:
                 score = self.rows.reduce(residual_moments, fit.of_rows, self.units)
@@ -235,7 +235,7 @@ class PairSearch:
             if new or doubtful:
                 start = [listed.groups.index(group) for group in taken if group not in banned]
                 choice = listed.step.run(start, map(listed.groups.index, banned), most)
-                fit = listed.fit(choice.taken, most)
+                fit = listed.taking(choice.taken, most)
             elif screening:
                 break
             screening = not doubtful  # for others, once no chosen product is doubtful
@@ -250,7 +250,7 @@ class PairSearch:
         flat = self._positions(i, j)
         together = (flat[entry == step] for step in np.unique(entry))
         listed = self._listed([tuple(sorted(group.tolist())) for group in together])
-        return listed.fit(range(len(listed.groups)))
+        return listed.taking(range(len(listed.groups)))
 
     def moved(self, fit: "PairFit", size: float) -> "PairFit":
         """Return the regression with L moved by a share of its step, and the same products: a pass.
@@ -291,12 +291,13 @@ class PairSearch:
         first, second = np.searchsorted(self.features, [i, j])
         return np.asarray(first * self.d + second)
 
-    def _listed(self, groups: Sequence[Group]) -> "Listed":
-        """Return products that may be chosen: one pass, if there are any."""
+    def _listed(self, groups: Sequence[Group]) -> "PairFit":
+        """Return a fit without products, to which groups of them may be added: at most one pass."""
         flat = np.array(sorted({p for group in groups for p in group}), dtype=np.int64)
         rest = self.regression(flat).rest(self.base)
         columns = [np.searchsorted(flat, group) for group in groups]
-        return Listed(self, groups, flat, Stepwise(rest, columns, self.criterion))
+        step = Stepwise(rest, columns, self.criterion)
+        return PairFit(self, groups, flat, step, step.judged(()), self.base)
 
     def _doubtful(self, fit: "PairFit") -> list[int]:
         """Return single products that rest on a few rows: one pass.
@@ -305,7 +306,7 @@ class PairSearch:
         of fits without the row. It is itself less certain if fewer rows determine it, so Student's
         t is compared with its distribution, at a level that is shared by all products.
         """
-        step = fit.listed.step
+        step = fit.step
         place = {c: m for m, c in enumerate(step.columns(fit.choice.taken))}
         single = {g: place[step.first[g]] for g in fit.choice.taken if step.single[g]}
         errors = fit.regression.errors(self.rows, noise=self.criterion.noise)
@@ -318,22 +319,6 @@ class PairSearch:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """Groups of products that may be chosen, and the stepwise choice among them."""
-
-    search: PairSearch
-    groups: Sequence[Group]
-    products: np.ndarray  # of the groups, in order
-    step: Stepwise
-
-    def fit(self, taken: Iterable[int], most: int = 0) -> "PairFit":
-        """Return the regression with some of the groups, of at most `most` that might be taken."""
-        choice = self.step.judged(tuple(taken))
-        regression = self.search.regression(self.products[self.step.columns(choice.taken)])
-        return PairFit(self.search, self, choice, regression, 0 < most <= len(choice.taken))
-
-
-@dataclass(frozen=True)
 class PairFit:
     """Pairs that were chosen or given for a model, and the regression that they are part of.
 
@@ -342,10 +327,19 @@ class PairFit:
     """
 
     search: PairSearch
-    listed: Listed
-    choice: PairChoice  # the pairs and blocks that were chosen from those that were tried
+    groups: Sequence[Group]  # products and blocks of them that were tried
+    products: np.ndarray  # theirs, in order
+    step: Stepwise  # the choice among them
+    choice: PairChoice  # those that were chosen
     regression: Regression
-    at_limit: bool  # whether no more could be chosen
+    at_limit: bool = False  # whether no more could be chosen
+
+    def taking(self, taken: Iterable[int], most: int = 0) -> "PairFit":
+        """Return the fit with some of the groups, of at most `most` that might be taken."""
+        choice = self.step.judged(tuple(taken))
+        regression = self.search.regression(self.products[self.step.columns(choice.taken)])
+        at_limit = 0 < most <= len(choice.taken)
+        return replace(self, choice=choice, regression=regression, at_limit=at_limit)
 
     @property
     def i(self) -> np.ndarray:
@@ -366,7 +360,7 @@ class PairFit:
     @cached_property
     def entry(self) -> np.ndarray:
         """Return the step in which each product entered, from 1."""
-        step, taken = self.listed.step, self.choice.taken
+        step, taken = self.step, self.choice.taken
         entry = {c: m for m, g in [*enumerate(taken, 1)][::-1] for c in step.groups[g]}
         return np.array([entry[c] for c in step.columns(taken)], dtype=np.int64)
 
@@ -431,16 +425,16 @@ class PairFit:
     def path(self) -> tuple[PairChoice, ...]:
         """Return the choices of the first 0, 1, … chosen groups."""
         taken = self.choice.taken
-        return tuple(self.listed.step.judged(taken[:m]) for m in range(len(taken) + 1))
+        return tuple(self.step.judged(taken[:m]) for m in range(len(taken) + 1))
 
     def notes(self, n_rows: int) -> PairNotes:
         """Return what the search has tried in so many rows, and its path to the chosen pairs."""
-        step, search, path = self.listed.step, self.search, self.path
+        step, search, path = self.step, self.search, self.path
         steps = tuple((each.value - path[0].value, 1 - each.loss / search.power) for each in path)
-        groups = self.listed.groups
-        first = [tuple(search.features[[*divmod(group[0], search.d)]].tolist()) for group in groups]
+        first = [divmod(group[0], search.d) for group in self.groups]
+        named = [tuple(search.features[[i, j]].tolist()) for i, j in first]
         others = tuple(
-            (first[g], first[other], cost)
+            (named[g], named[other], cost)
             for g, others in step.exchanges(self.choice, EXCHANGEABLE).items()
             for other, cost in others
             if step.single[g] and step.single[other]
