@@ -198,16 +198,11 @@ def power(x: Any, y: Any) -> Power:
     return powers({"x": x}, y)["x"]
 
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999933")
-MARKERS, LINES = "os^Dv<>P", ("-", "--", ":", "-.")
-
-
 def style_of(number: int, key: str) -> dict[str, Any]:
-    """Return how to draw a series: the style of its method, or one by its number."""
-    known = {entry[0]: entry for entry in METHODS.values()}
-    by_number = ("", COLOURS[number % len(COLOURS)], MARKERS[number % 8], LINES[number % 4])
-    _, colour, marker, line = known.get(key, by_number)
-    return {"color": colour, "marker": marker, "linestyle": line, "markerfacecolor": "none"}
+    """Return how to draw a series: the style of its method, or a marker by its number."""
+    style: dict[str, Any] = {"marker": "os^Dv<>P"[number % 8], "markerfacecolor": "none"}
+    known = {name: rest for name, *rest in METHODS.values()}
+    return style | dict(zip(("color", "marker", "linestyle"), known.get(key, ()), strict=False))
 
 
 @dataclass
@@ -236,8 +231,9 @@ class Curves:
             label = f"{name}: slope {power(x, y).exponent:.2f}" if self.slopes else name
             if numeric:
                 every = max(1, len(keys) // 12)
-                ax.plot(keys, mean, label=label, markevery=(number % every, every), **style)
-                ax.fill_between(keys, low, high, color=style["color"], alpha=0.15, linewidth=0)
+                style["markevery"] = number % every, every
+                (line,) = ax.plot(keys, mean, label=label, **style)
+                ax.fill_between(keys, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
                 continue
             places = np.array([words.index(key) for key in keys], dtype=float)
             places += 0.08 * (number - (len(self.series) - 1) / 2)
