@@ -165,7 +165,8 @@ class Learning(CallbackSupportMixin):
         """Fit the model, in as many passes over the rows as needed.
 
         Ctrl-C keeps the model of the last completed step, if there is one, with the `status_`
-        `interrupted`, and raises KeyboardInterrupt.
+        `interrupted`, and raises KeyboardInterrupt. With more than two classes there is one as soon
+        as each class has been fitted.
 
         Parameters
         ----------

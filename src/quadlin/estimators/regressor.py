@@ -31,7 +31,6 @@ from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha
 SEARCH_PARAMS = "ranks", "alphas", "cv", "scoring"  # of a search, that its fits lack
 RANKS = 0, 1, 2, 3, 4, 6, 8
 SAME = 0.01  # of the standard error of the best score: fits themselves are no more precise
-EXACT = 1e-9  # of the variance of y: mean squared errors below are rounding
 
 
 class Regressing(RegressorMixin):
@@ -497,7 +496,8 @@ class SecondOrderRegressorCV(Regressing, SecondOrderModel):
         if any(len(part) == 0 for fold in folds for part in fold):
             raise ValueError("A fold of `cv` has no training rows or no test rows.")
         scoring = self.scoring or LOSSES[self.loss].scorer
-        floor = -EXACT * float(np.var(to_numpy(chunk.y))) if self.scoring is None else np.inf
+        exact = ROUNDING**2 * float(np.var(to_numpy(chunk.y)))  # less is the square of rounding
+        floor = -exact if self.scoring is None else np.inf
 
         def best(results: dict[str, Any]) -> int:
             scores = np.minimum(results["mean_test_score"], floor)
