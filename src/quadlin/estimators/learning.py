@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
-from array_api_compat import is_array_api_obj
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 
-from quadlin.core.arrays import Array, unflagged
+from quadlin.core.arrays import unflagged
 from quadlin.core.chunks import MemorySource
 from quadlin.core.engine import blas_between_sums
 from quadlin.core.losses import LOSSES, loss_named
@@ -62,9 +61,6 @@ OWN, BEGIN = "_skl_callbacks", "_init_callback_context"  # an attribute and a me
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-NO_MODEL = "The fit was interrupted before there was a model, so the estimator is unchanged."
-
-
 def watched(fit: Method) -> Method:
     """Let a method tell callbacks of its steps; its type stays the same."""
     watched: Method = with_callbacks(fit)
@@ -109,10 +105,12 @@ def no_model_yet() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(NO_MODEL) from error
+        raise KeyboardInterrupt(
+            "The fit was interrupted before there was a model, so the estimator is unchanged."
+        ) from error
 
 
-def raise_or_warn(estimator: Any, status: Status, *expected: Status) -> None:
+def raise_or_warn(status: Status, *expected: Status) -> None:
     """Pass Ctrl-C on; warn of a fit that neither converged nor ended in an expected way."""
     if status is Status.interrupted:
         raise KeyboardInterrupt(status.value)
@@ -218,7 +216,7 @@ class Learning(CallbackSupportMixin):
             kept.note(fitted)
         self.adopt(fitted)
         callbacks.end(fitted.attributes)
-        raise_or_warn(self, fitted.status, Status.stopped)
+        raise_or_warn(fitted.status, Status.stopped)
         return self
 
     @where_streams
@@ -375,8 +373,3 @@ class Learning(CallbackSupportMixin):
             return None
         same = self.fitted_.columns.encoder == columns.encoder
         return self.fitted_.state if same else None
-
-
-def as_array(values: Any) -> Array:
-    """Return an array as it is, and a list or a series as an array of numpy."""
-    return values if is_array_api_obj(values) else np.asarray(values)

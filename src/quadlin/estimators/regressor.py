@@ -24,7 +24,7 @@ from quadlin.estimators.checks import alphas as penalties
 from quadlin.estimators.checks import check_options, is_auto, is_whole
 from quadlin.estimators.columns import NO_WEIGHT, RowsLike, Vector, checked, source_to_score
 from quadlin.estimators.fitted import Fitted, require_law, seed_of
-from quadlin.estimators.learning import Learning, as_array
+from quadlin.estimators.learning import Learning
 from quadlin.explain.tables import ROUNDING
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha
 
@@ -190,8 +190,8 @@ class Regressing(RegressorMixin):
             return explained(loss, self.predict_chunks(source))
         if loss.linked:
             mean = to_numpy(self.predict(X))
-            weight = None if sample_weight is None else as_array(sample_weight)
-            return explained(loss, [(Chunk(mean, as_array(y), weight), mean, None)])
+            weight = None if sample_weight is None else to_numpy(sample_weight)
+            return explained(loss, [(Chunk(mean, to_numpy(y), weight), mean, None)])
         return float(super().score(X, y, sample_weight))
 
 

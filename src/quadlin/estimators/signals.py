@@ -214,7 +214,7 @@ class PhaseRetriever(MeasurementEstimator):
                 warn_of_intensities(rest, fitted, y, effort.robust)
             else:
                 self.status_ = Status.undetermined
-        raise_or_warn(self, self.status_, Status.undetermined)  # `is_determined` warned
+        raise_or_warn(self.status_, Status.undetermined)  # `is_determined` warned
         return self
 
     @unflagged
@@ -412,7 +412,7 @@ class MatrixSensing(MeasurementEstimator):
         self.history_, self.is_pair_, self.status_ = end.history, is_pair, end.status
         if end.status is not Status.interrupted and not is_sensed(task, end, rank):
             self.status_ = Status.undetermined
-        raise_or_warn(self, self.status_, Status.undetermined)
+        raise_or_warn(self.status_, Status.undetermined)
         return self
 
     @unflagged
