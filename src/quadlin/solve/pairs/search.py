@@ -309,8 +309,7 @@ class PairSearch:
         step = fit.step
         place = {c: m for m, c in enumerate(step.columns(fit.choice.taken))}
         single = {g: place[step.first[g]] for g in fit.choice.taken if step.single[g]}
-        errors = fit.regression.errors(self.rows, noise=self.criterion.noise)
-        log_tail = errors.log_tail(fit.regression.coef)
+        log_tail = fit.errors.log_tail(fit.regression.coef)
         level = log(FALSE_ALARMS / max(self.criterion.candidates, 1))
         doubtful = {g: m for g, m in single.items() if log_tail[m] > level}
         worst = max((log_tail[m] for m in doubtful.values()), default=0.0)
@@ -445,15 +444,22 @@ class PairFit:
         """Return ωe² of each observation, left out of the regression: one pass."""
         return self.regression.gram.left_out(self.search.rows, self.search.alpha).squares[:, 0]
 
+    @cached_property
+    def errors(self) -> Errors:
+        """Return the standard errors of the products: one pass."""
+        return self.regression.errors(self.search.rows, noise=self.search.criterion.noise)
+
     def from_means(self) -> tuple[np.ndarray, Errors]:
         """Return the coefficients with levels measured from their field's mean, and their errors.
 
-        That is the convention of models (`levels`); one pass.
+        That is the convention of models (`levels`); one pass, if a product has such a level.
         """
         search, coef = self.search, self.regression.coef
         contrast = level_contrast(self.i, self.j, search.all_units, search.fields)
-        errors = self.regression.errors(search.rows, contrast, search.criterion.noise)
-        return coef if contrast is None else contrast @ coef, errors
+        if contrast is None:
+            return coef, self.errors
+        noise = search.criterion.noise
+        return contrast @ coef, self.regression.errors(search.rows, contrast, noise)
 
     def joined(self) -> "PairFit":
         """Move L and w together with the products to the joint optimum: one pass per step.
