@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from quadlin.core.arrays import refuse_broken_sparse, to_numpy
 from quadlin.core.losses import probability
-from quadlin.data.columns import TableEncoder, check_frame, label_of, labels_of
+from quadlin.data.columns import TableEncoder, check_frame, label_of
 from quadlin.data.names import position_of, shortened
 from quadlin.data.reader import fill_missing
 from quadlin.estimators.checks import clear_errors, is_whole
@@ -336,10 +336,9 @@ class TwoTables:
 
     def _half_of(self, X: Any, features: np.ndarray) -> Half:
         """Return rows of some features in all of them, limited as by `predict`."""
-        X = csr_array(X)
-        shape = (X.shape[0], len(self.fitted.columns.names))
-        X = csr_array((X.data, features[X.indices], X.indptr), shape)
-        return Half(self.fitted.reach.clipped(X)[0] if self.clips else X, features)
+        X, reach = csr_array(X), self.fitted.reach
+        X = csr_array((X.data, features[X.indices], X.indptr), (X.shape[0], len(reach.low)))
+        return Half(reach.clipped(X)[0] if self.clips else X, features)
 
     def excluded(self, pairs: Any) -> csr_matrix | None:
         """Return the pairs that are left out as a matrix, users by items."""
@@ -407,14 +406,8 @@ def _with_distinct_items(
 
 def keys_of(frame: Frame, names: Sequence[Any]) -> list[tuple[str, ...]]:
     """Return what each row has in some columns, as text."""
-    columns = [frame.get_column(name) for name in names]
-    values = [
-        labels_of(column.to_numpy())
-        if column.dtype.is_integer() and not column.null_count()
-        else [label_of(value) for value in column.to_list()]
-        for column in columns
-    ]
-    return list(zip(*values, strict=True))
+    columns = ([label_of(value) for value in frame.get_column(name).to_list()] for name in names)
+    return list(zip(*columns, strict=True))
 
 
 def matches(

@@ -89,6 +89,14 @@ class Draws:
         levels = csr_matrix((X.data, field[X.indices], X.indptr), shape).toarray()[:, :G]
         return csr_matrix(hstack([X, np.isin(np.arange(G), known) * (1 - levels)]))
 
+    def new_pairs(self, X: csr_matrix) -> csr_matrix:
+        """Return rows whose fields come from different rows: where draws differ most."""
+        n, parts = X.shape[0], []
+        for g in range(len(self.fields) + 1):
+            own = csr_matrix(self._field == g).astype(X.dtype)
+            parts.append(X[(np.arange(n) + 7 * g) % n].multiply(own))
+        return csr_matrix(sum(parts[1:], parts[0]))
+
     def predict_all(self, X: Any) -> np.ndarray:
         """Return the predictions of all draws (n, S)."""
         step = max(1, BLOCK_ELEMENTS // self.tables[:, 0].size)
@@ -249,25 +257,12 @@ def law_of_draws(
         dof = min(n * leverage, n - 1)
         spread = _steps(state, drawn, fields)
         law = Uncertainty(units, spread, noise, 1.0, dof, n - dof, False)
-    X = _new_pairs(X, fields)
+    X = draws.new_pairs(X)
     f, model = draws.predict_all(X), to_numpy(predict(state.model, Block(X, units)))
     mean = float(np.mean(((f - shift) / scale - model[:, None]) ** 2))
     now = float(np.mean(law.predict_std(Block(X, units)) ** 2))
     factor = np.sqrt(mean / now) if now > 0 else 1.0
     return replace(law, error=law.error * factor, noise=noise)
-
-
-def _new_pairs(X: csr_matrix, fields: Sequence[np.ndarray]) -> csr_matrix:
-    """Return rows whose fields come from different rows: where draws differ most."""
-    n, d = X.shape
-    group = np.full(d, len(fields))
-    for g, field in enumerate(fields):
-        group[field] = g
-    parts = [
-        X[(np.arange(n) + 7 * g) % n].multiply(csr_matrix(group == g).astype(X.dtype))
-        for g in range(len(fields) + 1)
-    ]
-    return csr_matrix(sum(parts[1:], parts[0]))
 
 
 def _steps(state: FitState, drawn: Sequence[Learned], fields: Sequence[np.ndarray]) -> Steps:
