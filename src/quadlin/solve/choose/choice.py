@@ -38,7 +38,7 @@ from quadlin.solve.lowrank.design import EXACT_COLUMNS, EXACT_ENTRIES, EXACT_ROW
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.few_rows import sharp_whitener
 from quadlin.solve.lowrank.gauss_newton import final_error
-from quadlin.solve.lowrank.linear_model import Evidence, Gram, Kernel, LinearModel
+from quadlin.solve.lowrank.linear_model import NO_PENALTY, Evidence, Gram, Kernel, LinearModel
 from quadlin.solve.lowrank.polish import OnStep, polish
 from quadlin.solve.lowrank.product_gram import FEW, ProductGram, product_gram
 from quadlin.solve.lowrank.sample import sample_of
@@ -63,12 +63,8 @@ from quadlin.solve.lowrank.whitening import (
     whitener,
 )
 
-KERNEL_ROWS = 1500  # most rows for which all products are tried if they outnumber the rows
 EVIDENT_ROWS = 10  # per parameter: with so many, their matrix is about that of all products
 SAMPLE_ROWS = 20  # rows per parameter that choose as well as all rows
-SECOND = (-9.0, -5.0, -2.0, 1.0)  # log α₂/n of first trials
-NO_PENALTY = -25.0  # log α₁/n without noise, far below the others
-LIKELY = 2.0  # log odds of products over a ridge: one standard error
 LEAST_RATIO = 2  # of all rows to the sample; with less, all rows choose
 FEWEST = 3  # rows that evidence can be computed from
 
@@ -144,8 +140,8 @@ class LeastSquares:
         if ridge is None:
             return linear, maximised(linear, starts)
         first = log(ridge.alpha[0] / self.weight) - 1
-        starts = [(first, second)[-len(linear.sizes) :] for second in SECOND]
-        return linear, maximised(linear, starts, ridge.evidence)
+        starts = [(first, second)[-len(linear.sizes) :] for second in FIRST]
+        return linear, maximised(linear, starts)
 
     def without_rank(self, rank: int) -> LinearModel | None:
         """Return the model of rank 0 or d; None if the matrix is too large."""
@@ -155,7 +151,7 @@ class LeastSquares:
             return Kernel.of(self.rows, self.units, True) if by_rows else self.features
         if self.options.dof(rank, rank) - 1 <= min(self.n_rows, EXACT_COLUMNS):
             return self._tangent(self.units.array(np.eye(self.d)))
-        if self.n_rows > KERNEL_ROWS or self.n_rows * self.d > EXACT_ENTRIES:
+        if self.n_rows > EXACT_COLUMNS or self.n_rows * self.d > EXACT_ENTRIES:
             return None
         return Kernel.of(self.rows, self.units) if self.options.plain else None
 
@@ -200,7 +196,7 @@ class LeastSquares:
 
     def prefers_products(self, gain: float, losses: np.ndarray, others: np.ndarray) -> bool:
         """Return whether all products are surely better, more so if their evidence is smaller."""
-        return surely_less(losses, others, LIKELY + CLEARLY * (gain < MARGIN))
+        return surely_less(losses, others, MARGIN + CLEARLY * (gain < MARGIN))
 
     def fit(
         self, options: Options, warm: Model | None, on_step: OnStep = None
@@ -235,7 +231,7 @@ class LeastSquares:
         rows.
         """
         size = SAMPLE_ROWS * self.options.dof(self.d, min(k + 1, self.d))
-        size = min(max(size, KERNEL_ROWS + 1), EXACT_ENTRIES // max(self.d, 1))
+        size = min(max(size, EXACT_COLUMNS + 1), EXACT_ENTRIES // max(self.d, 1))
         if LEAST_RATIO * size > self.n_rows or self.few_features:
             return self
         sample = sample_of(self.rows, size / self.n_rows, None)

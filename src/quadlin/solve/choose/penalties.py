@@ -33,17 +33,11 @@ HIGHEST = 12.0  # log(α/N) above which nothing but the penalty is left
 STEEP = 3.0  # largest log(α/N) with a noticeable slope
 FLAT = 0.1  # the search ends if the slope of the log evidence, in log α, is smaller
 FAR = 1e10  # below any log evidence
-TIE = 0.01  # of log evidence: starts that differ by less are equally good
-CERTAIN = 100.0  # log odds that leave no doubt: better penalties never made up for more
+TIE = 0.1  # of log evidence: what differs by less is equally good
 
 
-def maximised(
-    model: LinearModel, starts: Sequence[Sequence[float]], rival: float = -inf
-) -> Evidence:
-    """Return the penalties of largest evidence, starting from the best of some log(α/N).
-
-    If all starts are hopelessly behind the evidence of a rival, the best of them is returned.
-    """
+def maximised(model: LinearModel, starts: Sequence[Sequence[float]]) -> Evidence:
+    """Return the penalties of largest evidence, starting from the best of some log(α/N)."""
     shift = log(max(model.weight, 1.0))
     low, high = lowest_penalty(model) + shift, HIGHEST + shift
     points = [np.clip(np.asarray(start, float), low - shift, STEEP) + shift for start in starts]
@@ -56,10 +50,9 @@ def maximised(
             value = model.at(point, least=best.log_evidence + TIE)
             if value.log_evidence > best.log_evidence + TIE:
                 best = value
-        hopeless = best.log_evidence < rival - CERTAIN
-        best = best if hopeless else climbed(model, best, low, high)
+        best = climbed(model, best, low, high)
         # The evidence may rise slowly to that of a model without a group.
-        vanishing = (best.log_alpha >= shift + STEEP) & (not hopeless)
+        vanishing = best.log_alpha >= shift + STEEP
         if np.any(vanishing & (best.log_alpha < high)) and best.log_evidence > -inf:
             end = model.at(np.where(vanishing, high, best.log_alpha))
             if end.log_evidence > best.log_evidence:

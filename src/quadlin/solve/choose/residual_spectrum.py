@@ -23,6 +23,7 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.fits.fit_state import squared_errors
+from quadlin.solve.fits.robust import MAD
 from quadlin.solve.lowrank.design import Alpha
 from quadlin.solve.lowrank.linear_model import Gram
 from quadlin.solve.pairs.products import Piece, residual_pieces
@@ -33,7 +34,6 @@ CLEAR, GAP = 1.2, 1.4  # times 2√q, and times the next one: the last eigenvalu
 EDGE = 2.0  # · q^(-1/6) beyond 2√q: noise stays below in 99 of 100 draws (Tracy–Widom)
 LEAST_LEFT = 0.01  # of the noise: the least that components are expected to leave
 BOUND = 2.5  # standard deviations at which whitened features and residuals are clipped
-SD_PER_MEDIAN = 1.4826  # of the absolute value of a normal number
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ResidualSpectrum:
         squares, omega = map(to_numpy, squared_errors(self.model, self.units, self.rows))
         squares = (omega * squares)[omega > 0]
         typical = float(np.median(squares)) or float(np.mean(squares))
-        return BOUND * SD_PER_MEDIAN * sqrt(typical * len(squares) / self.weight)
+        return BOUND * MAD * sqrt(typical * len(squares) / self.weight)
 
     @cached_property
     def moments(self) -> "BoundedMoments":

@@ -19,7 +19,7 @@ import numpy as np
 
 from quadlin.core.model import Model, with_rank
 from quadlin.core.units import Units
-from quadlin.solve.choose.penalties import maximised
+from quadlin.solve.choose.penalties import TIE, maximised
 from quadlin.solve.choose.residual_spectrum import ResidualSpectrum
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha
 from quadlin.solve.lowrank.linear_model import Evidence, LinearModel
@@ -33,8 +33,6 @@ BEGINS = (BEGIN, BEGIN / 50)
 FIRST = (-9.0, -5.0, -2.0, 0.0, 2.0)  # log α₁/n of first trials
 MARGIN = 2.0  # of log evidence, to accept a quadratic part: noise reaches it in one of 20 tables
 CLEARLY = 3.0  # log odds, 20 to 1, by which a structure must be better than ridge regression
-TIE = 0.1  # of log evidence: among candidates that are closer, the lowest rank is chosen
-CHEAP_COLUMNS = 1000  # products whose matrix is small
 MANY_ROWS = 100  # per parameter: with so many, a fit cannot rest on a few rows
 FIRST_RANK, MOST_RANK = 4, 16
 LOOSE_TOL, LOOSE_STEPS = 1e-4, 8  # of fits whose evidence is compared
@@ -222,7 +220,7 @@ class Search(Generic[T]):
         ridge, most = self.ridge(), self.most()
         if ridge.noise <= NO_NOISE and task.observations > 2 * (self.d + 1):
             return ridge  # it predicts the target exactly
-        few = self.d * (self.d + 3) // 2 <= min(task.n_rows, CHEAP_COLUMNS)
+        few = self.d * (self.d + 3) // 2 <= min(task.n_rows, EXACT_COLUMNS)
         plain, spectrum = self.options.plain, task.spectrum
         products = self.d > 0 and (plain or few)  # the matrix n×n is of the plain model
         if products and few and spectrum is None:

@@ -24,7 +24,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
 from quadlin.solve.choose.choice import LeastSquares, fit_choosing, search_of
 from quadlin.solve.choose.residual_spectrum import spectrum_beside
-from quadlin.solve.choose.search import Candidate, Search
+from quadlin.solve.choose.search import SETTLED, Candidate, Search
 from quadlin.solve.fits.fit_state import FitState
 from quadlin.solve.fits.uncertainty import Uncertainty
 from quadlin.solve.lowrank.design import Alpha
@@ -62,7 +62,6 @@ FIRST_LOOK = 0.8  # of the t² for entry, by the residual's moments: noise is be
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)  # of entries that L may have absorbed
 TURNS = 30  # of entries and eigenvectors that are taken apart
 ROUNDS = 3  # of pairs and the low-rank part fitted with them
-SETTLED = 0.2  # the relative difference of penalties that are about the same
 
 
 @dataclass(frozen=True)

@@ -30,17 +30,22 @@ from quadlin.core.model import Model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.choose.search import BEGIN
-from quadlin.solve.lowrank.design import Alpha, Design
-from quadlin.solve.lowrank.linear_model import Evidence, LeftOut, LinearModel, factored, with_ridge
+from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha, Design
+from quadlin.solve.lowrank.linear_model import (
+    SMALLEST_RIDGE,
+    Evidence,
+    LeftOut,
+    LinearModel,
+    factored,
+    with_ridge,
+)
 from quadlin.solve.lowrank.observations import LEAST_FREEDOM, repetitions
 from quadlin.solve.lowrank.types import Options
 
 MOST_ENTRIES = 1 << 22  # of the matrix: 32 MB
-MOST_PARAMETERS = 700  # of all scores: their matrix is factored at every step
 MOST_PRODUCTS = 1e9  # multiplications of a step: a second
 WIDEST = 10.0  # largest standard deviation of scores that a prior expects
 TOL, LOOSE_TOL = 1e-9, 1e-3  # relative decrease that ends a fit, and one of many
-LEAST_RIDGE = 1e-12  # of the weight, so that columns may be dependent
 COMMON = 1e-6  # of the weight: a ridge on the intercepts of classes, whose differences matter
 STEPS = 50
 SIZES = tuple(0.25**i for i in range(7))  # of a step; the first that lowers the objective is used
@@ -99,7 +104,7 @@ class ScoreTable(LinearModel):
         d = int(units.scale.shape[0])
         p, count = 1 + d + d * k - k * (k - 1) // 2, 1 if codes is None else int(codes.max()) + 1
         small = n_rows * p <= MOST_ENTRIES and n_rows * (count * p) ** 2 <= MOST_PRODUCTS
-        if not (k in (0, d) and options.plain and small and count * p <= MOST_PARAMETERS):
+        if not (k in (0, d) and options.plain and small and count * p <= EXACT_COLUMNS):
             return None
         design = Design.of_rank(k, units, options)
         parts = zip(*rows.collect(_columns, design), strict=True)
@@ -128,7 +133,7 @@ class ScoreTable(LinearModel):
     def ridge(self, alpha: Alpha) -> np.ndarray:
         """Return R of each parameter of a score."""
         sizes = [*self.design.sizes, 0][:2]
-        ridge = np.repeat(np.maximum(alpha, LEAST_RIDGE * self.weight), sizes) * self.design.unit
+        ridge = np.repeat(np.maximum(alpha, SMALLEST_RIDGE * self.weight), sizes) * self.design.unit
         return np.concatenate([[0.0], ridge])
 
     def terms(self, F: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
