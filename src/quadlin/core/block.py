@@ -273,11 +273,6 @@ def far_columns(units: Units) -> np.ndarray:
     return np.asarray(np.abs(units.nu) > FAR[units.scale.dtype.itemsize])
 
 
-def usable(X: Array, units: Units) -> bool:
-    """Tell whether there is a compiled kernel for the dtypes of the rows and of the units."""
-    return takes(X.dtype) and takes(units.scale.dtype)
-
-
 class CompiledKernel(Kernel):
     """A kernel that carries out a pass as a whole."""
 
@@ -330,12 +325,6 @@ class DenseKernel(CompiledKernel):
     def __init__(self, X: np.ndarray, units: Units) -> None:
         super().__init__(X, units.scale.dtype)
         self.units = units
-
-    @classmethod
-    def of(cls, X: Array, units: Units) -> "DenseKernel | None":
-        """Return the kernel for some rows; None if there is none."""
-        dense = isinstance(X, np.ndarray) and X.flags.aligned
-        return cls(X, units) if dense and usable(X, units) else None
 
     def parts(self) -> Iterable[slice]:
         """Return runs of rows that stay in the cache."""
@@ -392,12 +381,6 @@ class SparseKernel(CompiledKernel):
     def __init__(self, X: csr_array, units: Units) -> None:
         super().__init__(X, units.scale.dtype)
         self.units, self.level = units, _level(X, self.dtype)
-
-    @classmethod
-    def of(cls, X: csr_array, units: Units) -> "SparseKernel | None":
-        """Return the kernel for some rows; None if some columns are standardised outright."""
-        takes = isinstance(X, csr_array) and usable(X, units)
-        return cls(X, units) if takes and not _outright(units) else None
 
     def run(
         self,
@@ -519,12 +502,16 @@ class Block:
     @cached_property
     def compiled(self) -> Kernel | None:
         """Return the compiled kernel of the rows; None if there is none."""
-        if issparse(self.X):
-            return SparseKernel.of(self.X, self.units)
-        if isinstance(self.X, np.ndarray):
-            return DenseKernel.of(self.X, self.units)
-        kernels = gpu_kernels(self.X)
-        return None if kernels is None else kernels.TritonKernel.of(self.X, self.units)
+        X, units, kernels = self.X, self.units, gpu_kernels(self.X)
+        if kernels is not None:
+            return kernels.TritonKernel.of(X, units)  # type: ignore[no-any-return]
+        if not isinstance(X, np.ndarray | csr_array):
+            return None
+        if not (takes(X.dtype) and takes(units.scale.dtype)):
+            return None
+        if issparse(X):
+            return None if _outright(units) else SparseKernel(X, units)
+        return DenseKernel(X, units) if X.flags.aligned else None
 
     @property
     def kernel(self) -> Kernel:

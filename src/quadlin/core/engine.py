@@ -20,8 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 PART_ENTRIES = 1 << 22
 ENTRIES_PER_COLUMN = 8
 SMALL_MATRIX = 1000  # columns, up to which one thread is enough for the matrices between sums
-MOST_PARTS = 64  # more would hardly be spread more evenly
-PARTS_OF_UNKNOWN = 16  # if the number of rows is unknown
+MOST_PARTS = 64  # also of rows of unknown number: more would hardly be spread more evenly
 
 
 class Additive:
@@ -149,7 +148,7 @@ class Threads(Engine):
 def part_count(source: Any) -> int:
     """Return into how many parts rows are cut for threads."""
     if source.entries is None:
-        return PARTS_OF_UNKNOWN
+        return MOST_PARTS
     least = max(PART_ENTRIES, ENTRIES_PER_COLUMN * source.width)
     return max(1, min(MOST_PARTS, int(source.entries // least)))
 

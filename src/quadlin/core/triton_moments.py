@@ -11,10 +11,9 @@ import triton
 import triton.language as tl
 
 from quadlin.core.arrays import Array
-from quadlin.core.triton_passes import Tile, shape_of
+from quadlin.core.triton_passes import LONGEST_RUN, Tile, shape_of
 
 MOMENTS = Tile(64, 32, 4, 3)
-RUN = 2048  # rows of a program
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -88,11 +87,13 @@ def column_moments(X: Array, weight: Array | None) -> tuple[Any, ...] | None:
     if not X.shape[0] or not X.shape[1]:
         return None
     (n, d), (*size, vector) = X.shape, shape_of(X)
-    runs = triton.cdiv(n, RUN)
+    runs = triton.cdiv(n, LONGEST_RUN)
     out = torch.empty((runs, 8, d), dtype=torch.float64, device=X.device)
     omega = X if weight is None else weight.to(torch.float64).contiguous()
     grid = (triton.cdiv(d, MOMENTS.COLUMNS), runs)
-    _power_sums[grid](X, omega, out, *size, RUN, vector, weight is not None, **MOMENTS._asdict())
+    _power_sums[grid](
+        X, omega, out, *size, LONGEST_RUN, vector, weight is not None, **MOMENTS._asdict()
+    )
     return _merged(out)
 
 

@@ -15,7 +15,6 @@ from quadlin.core.moments import TAU_FREE, Moments
 
 LARGEST = 1e280  # of a variance, and 1/LARGEST the smallest: coefficients divide by it
 RARE = 0.1  # standard deviation of a 0/1 column below which its penalty grows, as for a rare level
-OFF_CENTRE = 1e-3  # of σ: a mean that is off by less is as good as exact
 
 
 class Target(NamedTuple):
@@ -41,7 +40,7 @@ class Units:
     free: Array  # (d,), 1 where the diagonal of M is modelled, 0 where it is not
     target: "Target"
     penalty_scale: Array  # (d,), ρ: the ridge weighs ρ∘w and ρρᵀ∘M̄
-    rest: Array  # (d,), the rounding error of μ/σ, 0 where it hardly matters
+    rest: Array  # (d,), the rounding error of μ/σ
 
     @cached_property
     def nu(self) -> Array:
@@ -125,7 +124,7 @@ def units_of(
     varies = features.varies(dtype)
     sd = xp.where(varies, xp.sqrt(features.var), 1.0)
     rest = (features.mean - xp.astype(xp.astype(features.mean, dtype), xp.float64)) / sd
-    rest = xp.where(varies & (xp.abs(rest) > OFF_CENTRE), rest, 0.0)
+    rest = xp.where(varies, rest, 0.0)
     # The standard deviation of a two-valued column whose values differ by 1. For any column, it is
     # small if the column has the same value in most rows.
     spread = 1 / xp.sqrt(xp.where(varies, features.phi, 1.0) + 3)
