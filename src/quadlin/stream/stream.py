@@ -381,12 +381,12 @@ class Stream:
             self.goal = 2 * self.goal
 
     def _contract(self, state: FitState, pending: Pending) -> None:
-        """Take a step of full length, as long as such steps lower the loss by a third or more.
+        """Take a step of full length, as long as such steps lower the loss by a fifth or more.
 
         Where one did not, the next is half as long; where that did not, either, a walk begins.
         """
         options, make_units = self._numbers
-        if state.before is None or 3 * pending.judgement.rise < -pending.judgement.before:
+        if state.before is None or 5 * pending.judgement.rise < -pending.judgement.before:
             self.since, self.rounds = state.features.weight, 3
         state = batch_step(state, pending, options, make_units, self.since)
         if state.history[-1].loss <= NO_NOISE * state.history[0].loss:
