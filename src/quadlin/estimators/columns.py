@@ -215,6 +215,12 @@ def _check_table(estimator: Any, X: Any, columns: Columns | None) -> None:
             return name in (declared_columns(estimator, X) or ())
         return name in text_columns(columns.encoder)
 
+    if (isinstance(X, dict | set) and not issparse(X)) or hasattr(X, "__next__"):
+        raise TypeError(
+            f"X is a {type(X).__name__}, not a table. Give an array, a sparse matrix or a frame "
+            "(pd.DataFrame of a dict of columns), or open rows that come one by one with "
+            "quadlin.open_source."
+        )
     check_frame(X, is_category)
     refuse_broken_sparse(X)
     refuse_masked(X, "X")
