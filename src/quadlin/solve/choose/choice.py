@@ -109,7 +109,7 @@ class LeastSquares:
         None if a matrix of the rows is smaller, or if both are too large.
         """
         if self.products is not None:
-            return self.products.tangent(np.zeros((self.d, 0)))
+            return self.products.tangent(self.units.array(np.zeros((self.d, 0))))
         if self.d > EXACT_COLUMNS:
             return None
         return Gram.of(self.rows, Design.of_rank(0, self.units, self.options))
@@ -159,7 +159,7 @@ class LeastSquares:
         """Return the linear model on the tangent space at the span of U (d, k)."""
         if self.products is None:
             return Gram.of(self.rows, Design.at(U, self.units, self.options))
-        return self.products.tangent(self.products.rho[:, None] * to_numpy(U))
+        return self.products.tangent(U)
 
     def around(self, model: Model, alpha: Alpha) -> tuple[LinearModel, float]:
         """Return the linear model around a fit: on its tangent space, or about its matrix."""
@@ -183,12 +183,7 @@ class LeastSquares:
     def fit_roughly(self, rank: int, alpha: Alpha, model: Model | None) -> Model:
         """Fit a rank well enough to compare its evidence."""
         options = rough(self.options, rank, alpha, self.d, self.observations)
-        if (gram := self.products) is None:
-            return finished(self.fit(options, model)[0]).model
-        if model is None:
-            return gram.model(gram.best(rank, alpha, options.tol), alpha)
-        at = gram.descended(gram.of(model, alpha), alpha, options.max_iter, options.tol)
-        return gram.model(at, alpha)
+        return finished(self.fit(options, model, products=self.products)[0]).model
 
     def left_out(self, candidate: Candidate) -> np.ndarray:
         """Return ωe² of each observation when it is left out: one pass."""
@@ -199,17 +194,22 @@ class LeastSquares:
         return surely_less(losses, others, MARGIN + CLEARLY * (gain < MARGIN))
 
     def fit(
-        self, options: Options, warm: Model | None, on_step: OnStep = None
+        self,
+        options: Options,
+        warm: Model | None,
+        on_step: OnStep = None,
+        products: ProductGram | None = None,
     ) -> tuple[Solution, Whitener]:
-        """Fit a rank with given penalties."""
+        """Fit a rank with given penalties; if `products` are given, without a pass."""
         rng, ridge = np.random.default_rng(self.seed), options.alpha[0] / self.weight
         if ridge > 0:  # rounded, so that earlier fits do not matter
             ridge = NEAR ** round(log(ridge, NEAR))
         if self.white is None or ridge != self.white_ridge:
             args = (self.rows, self.units, ridge, rng, self.covariance)
             self.white, self.white_ridge = whitener(*args), ridge
-        problem = self._problem(options)
-        return follow(problem, polish(problem, self.white, warm), on_step), self.white
+        problem = replace(self._problem(options), products=products)
+        method = polish(problem, self.white, warm, products=self.products)
+        return follow(problem, method, on_step), self.white
 
     @property
     def covariance(self) -> Covariance | None:
@@ -250,6 +250,8 @@ class LeastSquares:
             alpha = (0.0, 0.0)
         elif not low and not self.options.psd:
             warm = self._linear_optimum(best, search)
+        elif self.few_features and low:
+            warm = None  # the best of many optima, which rough fits do not look for
         options, white = replace(self.options, rank=best.rank, alpha=alpha), search.task.white
         if search.task is self or warm is None or white is None or not low:
             solution, white = self.fit(options, warm, on_step)

@@ -179,7 +179,8 @@ class Search(Generic[T]):
             first, second = higher.alpha  # the same |M|² from fewer parameters
             return with_rank(higher.model, k), (first, second * k / higher.rank)
         if low:
-            return None, max(low, key=lambda c: c.rank).alpha
+            lower = max(low, key=lambda c: c.rank)
+            return lower.model if self.task.few_features else None, lower.alpha
         linear, seen = self.tried.get(self.d) or self.ridge(), self.task.spectrum
         first = max(linear.alpha[0], 1e-8 * weight)
         if seen is not None and seen.components:

@@ -8,12 +8,11 @@ to either.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import sqrt
 
 import numpy as np
 
-from quadlin.core.arrays import Array, is_numpy, lead, moved, namespace, to_numpy
+from quadlin.core.arrays import Array, lead, moved, namespace, to_numpy
 from quadlin.core.chunks import Chunk
 from quadlin.core.model import Model, Steps, tied
 from quadlin.core.units import Units
@@ -81,35 +80,22 @@ class Basis:
         return np.asarray(EH + EH.T)
 
     def quadratic(self, Z: Array, fixed: Array) -> Array:
-        """Return zᵀBz, (n, size), for every direction B; squares are left out if `fixed`."""
+        """Return zᵀBz, (size, n), for every direction B; squares are left out if `fixed`."""
         xp = namespace(Z)
-        values = self._pairs(Z @ self.W if 0 < self.rank < self.W.shape[0] else Z)  # W may be I
+        # W is the identity for all products.
+        values = self._pairs(self.W.T @ Z.T if 0 < self.rank < self.W.shape[0] else Z.T)
         if bool(xp.any(fixed)):
             places = xp.nonzero(fixed)[0]
-            squares = xp.take(Z, places, axis=1) ** 2
-            values = values - squares @ self._pairs(xp.take(self.W, places, axis=0))
+            squares = xp.take(Z, places, axis=1).T ** 2
+            values = values - self._pairs(xp.take(self.W, places, axis=0).T) @ squares
         return values
 
-    def write_quadratic(self, Z: np.ndarray, fixed: np.ndarray, out: np.ndarray) -> None:
-        """Write the same into `out` (size, n), one contiguous row per direction."""
-        if not self.rank:
-            return
-        rows = np.ascontiguousarray((Z @ self.W if self.rank < len(self.W) else Z).T)
-        start = 0
-        for i in range(self.rank):
-            stop = start + len(rows) - i
-            np.multiply(sqrt(2) * rows[i], rows[i:], out=out[start:stop])
-            np.square(rows[i], out=out[start])
-            start = stop
-        if fixed.any():
-            out -= self._pairs(self.W[fixed]).T @ Z[:, fixed].T ** 2
-
     def _pairs(self, A: Array) -> Array:
-        """Return the products of columns i < k and j ≥ i, times √2 if i ≠ j."""
-        columns = [A[:, :0]]
+        """Return the products of rows i < k and j ≥ i, times √2 if i ≠ j."""
+        rows = [A[:0, :]]
         for i in range(self.rank):
-            columns += [A[:, i : i + 1] ** 2, sqrt(2) * A[:, i : i + 1] * A[:, i + 1 :]]
-        return namespace(A).concat(columns, axis=1)
+            rows += [A[i : i + 1, :] ** 2, sqrt(2) * A[i : i + 1, :] * A[i + 1 :, :]]
+        return namespace(A).concat(rows, axis=0)
 
 
 @dataclass(frozen=True)
@@ -155,50 +141,42 @@ class Design:
 
     def columns(self, chunk: Chunk) -> Array:
         """Return φ and the target of the rows, (n, 1 + p + 1), in float64."""
-        units, basis, options = self.units, self.basis, self.options
+        units, options = self.units, self.options
         Z = dense(chunk, units)
         xp = namespace(Z)
-        nu, rho = (xp.astype(a, xp.float64) for a in (units.nu, units.penalty_scale))
-        fixed = units.free == 0
-        z, zero = Z / rho, nu / rho
         y = xp.astype(units.standardised_target(chunk.y), xp.float64)
-        if options.fit_linear and options.fit_intercept and is_numpy(z):
-            d, size = z.shape[1], z.shape[1] + basis.size
-            rows = np.empty((1 + size + len(self.i) + 1, len(z)))
-            rows[0], rows[1 : d + 1], rows[-1] = 1.0, z.T, y
-            basis.write_quadratic(z, fixed, rows[d + 1 : size + 1])
-            np.multiply(z.T[self.i], z.T[self.j], out=rows[size + 1 : -1])
-            return rows.T
-        parts = [xp.ones_like(Z[:, :1])]
+        z, zero = Z / xp.astype(units.penalty_scale, xp.float64), moved(self.zero[None, :], Z)
+        rows = [xp.ones_like(Z.T[:1, :])]
         if options.fit_linear:
-            parts.append(z if options.fit_intercept else rotated(z, zero))
-        if options.fit_linear:
-            quadratic = basis.quadratic(z, fixed)
-        else:
-            quadratic = basis.quadratic(z + zero, fixed) - basis.quadratic(zero[None, :], fixed)
+            rows.append(z.T if options.fit_intercept else (z + zero).T)
+        quadratic = self.basis.quadratic(z if options.fit_linear else z + zero, units.free == 0)
+        if options.fit_linear != options.fit_intercept:
+            quadratic = quadratic - self.basis.quadratic(zero, units.free == 0)
+        i, j = (xp.take(z.T, xp.asarray(at, device=z.device), axis=0) for at in (self.i, self.j))
+        return xp.concat([*rows, quadratic, i * j, y[None, :]], axis=0).T
+
+    @property
+    def zero(self) -> np.ndarray:
+        """Return ν/ρ: the distance of the mean from the zero of the features."""
+        return np.asarray(to_numpy(self.units.nu / self.units.penalty_scale), np.float64)
+
+    def ties(self) -> np.ndarray:
+        """Return what φ has of 1 and z (1 + d, p) besides its own columns, if parts are tied."""
+        options, d = self.options, len(self.zero)
+        q, fixed = d * options.fit_linear, to_numpy(self.units.free == 0)
+        ties = np.zeros((1 + d, q + self.basis.size))
+        of_zero = self.basis.quadratic(self.zero[None, :], fixed)
+        if not options.fit_linear:
+            each = np.eye(d)
+            near = self.basis.quadratic(self.zero + each, fixed) - of_zero
+            ties[1:] = (near - self.basis.quadratic(each, fixed)).T
         if not options.fit_intercept:
-            quadratic = rotated(quadratic, moved(self.everywhere, Z))
-        i, j = (xp.take(z, xp.asarray(at, device=z.device), axis=1) for at in (self.i, self.j))
-        return xp.concat([*parts, quadratic, i * j, y[:, None]], axis=1)
+            ties[0, :q], ties[0, q:] = self.zero[:q], (1 - 2 * options.fit_linear) * of_zero[:, 0]
+        return ties
 
     def parts(self, chunk: Chunk) -> Iterator[Chunk]:
         """Yield the rows of a chunk in small parts; at least one, which may be empty."""
         return small_parts(chunk, chunk.X.shape[1] + 2 + self.basis.size + len(self.i))
-
-    @cached_property
-    def everywhere(self) -> np.ndarray | None:
-        """Return what the directions have in every row without an intercept; None with one."""
-        if self.options.fit_intercept:
-            return None
-        zero = to_numpy(self.units.nu / self.units.penalty_scale).astype(np.float64)
-        at_zero = self.basis.quadratic(moved(zero, self.units.scale)[None, :], self.units.free == 0)
-        return np.asarray((-1 if self.options.fit_linear else 1) * to_numpy(at_zero)[0, :])
-
-    def matrix(self, theta: np.ndarray) -> np.ndarray:
-        """Return the M of the coefficients of the directions, for z/ρ."""
-        if self.everywhere is not None and len(theta):
-            theta = rotated(theta[None, :], self.everywhere, shifted=False)[0]
-        return self.basis.matrix(theta)
 
     def steps(self, theta: np.ndarray, constant: np.ndarray) -> Steps:
         """Return changes of the parameters (p, m) and of the intercept (m,) as those of a model."""
@@ -207,9 +185,6 @@ class Design:
             to_numpy(a).astype(np.float64) for a in (units.penalty_scale, units.free, units.nu)
         )
         w, parts, products = np.split(theta, np.cumsum([d * fit_linear, self.basis.size]))
-        if self.everywhere is not None:
-            w = rotated(w.T, nu / rho, shifted=False).T if fit_linear else w
-            parts = rotated(parts.T, self.everywhere, shifted=False).T if k else parts
         H = self.basis.factors(parts) / rho[:, None, None]
         w = w / rho[:, None] if fit_linear else np.zeros((d, theta.shape[1]))
         E, first = self.basis.corner, np.unique(self.i)
@@ -228,23 +203,18 @@ class Design:
             c = c + nu @ steps.w - nu @ steps.times(nu, free)
         return Steps(*(units.array(a) for a in (steps.E, steps.H, steps.w, c)))
 
-    def model(self, theta: np.ndarray, constant: float, rank: int | None = None) -> Model:
-        """Return the model of parameters and an intercept, with M truncated to a rank.
+    def model(self, theta: np.ndarray, constant: float) -> Model:
+        """Return the model of parameters and an intercept, with M truncated to the rank.
 
         Chosen products are no part of it. Parts that are not fitted are tied to M, in float64: with
         means far from zero, float32 would be too inexact.
         """
         units, options, d = self.units, self.options, self.basis.W.shape[0]
         rho, free = (to_numpy(a).astype(np.float64) for a in (units.penalty_scale, units.free))
-        size, w = d * options.fit_linear, np.zeros(d)
-        if size:
-            w = theta[:size]
-            if not options.fit_intercept:
-                zero = to_numpy(units.nu).astype(np.float64) / rho
-                w = rotated(w[None, :], zero, shifted=False)[0]
-            w = w / rho
-        M = self.matrix(theta[size : size + self.basis.size]) / np.outer(rho, rho)
-        s, U = lead(M, self.basis.rank if rank is None else rank, options.psd)
+        size = d * options.fit_linear
+        w = theta[:size] / rho if size else np.zeros(d)
+        M = self.basis.matrix(theta[size : size + self.basis.size]) / np.outer(rho, rho)
+        s, U = lead(M, self.basis.rank, options.psd)
         xp, like = namespace(units.scale), units.scale
         plain = options.fit_linear and options.fit_intercept
 
@@ -276,22 +246,3 @@ def small_parts(chunk: Chunk, columns: int) -> Iterator[Chunk]:
         yield chunk
     else:
         yield from (chunk.at(np.arange(n)[i : i + step]) for i in range(0, n, step))
-
-
-def rotated(A: Array, everywhere: Array, shifted: bool = True) -> Array:
-    """Return the rows a + a₀ in rotated coordinates, whose first axis is that of a₀.
-
-    For features far from zero, a₀ is so large that rounding hides the rest in a sum of products. In
-    these coordinates that happens only in one of them. The ridge is the same in all coordinates.
-    Unless `shifted`, return the rows a: coefficients in these coordinates, rotated back.
-    """
-    xp = namespace(A)
-    size = float(xp.linalg.vector_norm(everywhere))
-    if size == 0:
-        return A
-    first = xp.arange(A.shape[1], device=A.device) == 0
-    sign = 1.0 if float(everywhere[0]) >= 0 else -1.0
-    mirror = everywhere / size + xp.where(first, sign, 0.0)  # Householder: a₀ becomes −sign|a₀|e₁
-    mirror = mirror / xp.linalg.vector_norm(mirror)
-    A = A - 2 * (A @ mirror)[:, None] * mirror
-    return A - xp.where(first, sign * size, 0.0) if shifted else A

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from quadlin.core.model import Model, constant_model, in_dtype, tied
 from quadlin.core.units import Units
@@ -33,6 +34,17 @@ def loss_unit(loss: str, units: Units) -> float:
 
 
 Method = Generator[Iterate, None, Status]  # yields iterates and returns how it ended
+T = TypeVar("T")
+
+
+def ended(steps: Generator[Iterate, None, T]) -> T:
+    """Return what a method returns at its end; its iterates are ignored."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def follow(

@@ -208,11 +208,11 @@ class Gram(LinearModel):
         theta, determined = self.solved(self.of_groups(alpha))
         return None if self.design.basis.rank and not determined else self.model_of(theta)
 
-    def model_of(self, theta: np.ndarray, rank: int | None = None) -> Model:
-        """Return the model of coefficients, with M truncated to a rank."""
+    def model_of(self, theta: np.ndarray) -> Model:
+        """Return the model of coefficients."""
         assert self.design is not None
         constant = float(self.mean[-1] - self.mean[:-1] @ theta)
-        return self.design.model(theta, constant, rank)
+        return self.design.model(theta, constant)
 
     def error_steps(self, alpha: Sequence[float]) -> tuple[Steps, float]:
         """Return steps t with Σ tᵢtᵢᵀ = A⁻¹, and the effective number of parameters."""

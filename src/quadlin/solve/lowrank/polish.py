@@ -1,21 +1,23 @@
 """The fit: a start, Gauss–Newton steps to the optimum, and an escape if they get stuck.
 
-With few features the start is the best of several optima (`product_gram`), otherwise one of
-annealed rank; with few rows, a start by reweighted least squares (`reweighted`) competes with it.
+The start is of annealed rank; with few rows, one by reweighted least squares (`reweighted`)
+competes with it. With few features, the sums of all products (`product_gram`) take the place of the
+rows, so that passes cost nothing, and every component is replaced as long as that helps.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from math import inf, isfinite, log10
+from operator import attrgetter
 
 import numpy as np
 
-from quadlin.core.arrays import Array, lead, namespace
+from quadlin.core.arrays import Array, lead, namespace, qr
 from quadlin.core.model import Model, constant_model
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank import moment_sequence as mes
-from quadlin.solve.lowrank.driver import Iterate, Method, follow
+from quadlin.solve.lowrank.driver import Iterate, Method, ended, follow
 from quadlin.solve.lowrank.gauss_newton import (
     LOOSE_TOL,
     GaussNewton,
@@ -28,7 +30,7 @@ from quadlin.solve.lowrank.gauss_newton import (
 )
 from quadlin.solve.lowrank.product_gram import FEW, ProductGram, product_gram
 from quadlin.solve.lowrank.reweighted import reweighted_start
-from quadlin.solve.lowrank.types import Options, Problem, Solution, Status
+from quadlin.solve.lowrank.types import Options, Problem, Solution, Status, finished
 from quadlin.solve.lowrank.whitening import Full, Identity, Whitener, sharpened, whitener
 
 OnStep = Callable[[Solution], bool] | None
@@ -42,6 +44,8 @@ FIRST_CAP, LAST_CAP, CAP_GROWTH = 3, 60, 1.5  # conjugate-gradient iterations in
 NEAR_TOL, NEAR_CAP = 0.05, 12  # for the first step near the optimum, often the last
 WINDOW, SLOW = 8, 0.3  # a gradient that falls by less over this many steps is stuck
 ESCAPES = 2
+SHRINKAGE = 0.02  # of the weight: ridge of the M of full rank whose eigenvectors are starts
+BETTER = 1e-4  # of the objective: the gain for which components are replaced once more
 
 
 def spectral_start(task: GaussNewton, rank: int) -> Point:
@@ -79,8 +83,7 @@ def leading_directions(task: GaussNewton, model: Model, rank: int) -> tuple[Arra
 
 def annealed(task: GaussNewton, p: Point, rank: int) -> Point:
     """Take loose steps at a higher rank, then lower it by one per step; the loss may rise."""
-    for _ in range(LOOSE_STEPS):
-        p = task.descended(p, task.gradient(p), LOOSE_TOL, LOOSE_CAP)[0] or p
+    p = loosely(task, p, LOOSE_STEPS)
     while p.s.shape[0] > rank:
         size = namespace(p.s).abs(p.s)
         stands_out = rank and float(size[rank]) < GAP * float(size[rank - 1])
@@ -140,14 +143,57 @@ def refined(
     return p, Status.out_of_passes, False
 
 
-def escaped(task: GaussNewton, p: Point, rank: int) -> Point:
-    """Add the leading directions of the residual's moment matrix and anneal once more."""
-    xp = namespace(p.U)
-    extra = min(EXTRA_RANK + mes.OVERSAMPLING, p.U.shape[0] - rank)
+def extended(task: GaussNewton, p: Point, extra: int) -> Point:
+    """Add the leading directions of the residual's moment matrix."""
     U, s, _ = leading_directions(task, p.model, extra)
-    V, R = xp.linalg.qr(xp.concat([p.U, U], axis=1))
-    values, vectors = lead((R * xp.concat([p.s, s])) @ R.T, rank + extra, task.options.psd)
-    return annealed(task, task.point(p.c, p.v, V @ vectors, values), rank)
+    V, R = qr(namespace(p.U).concat([p.U, U], axis=1))
+    values, vectors = lead(
+        (R * namespace(s).concat([p.s, s])) @ R.T, p.s.shape[0] + extra, task.options.psd
+    )
+    return task.point(p.c, p.v, V @ vectors, values)
+
+
+def escaped(task: GaussNewton, p: Point, rank: int) -> Point:
+    """Add directions of the residual and anneal once more."""
+    extra = min(EXTRA_RANK + mes.OVERSAMPLING, p.U.shape[0] - rank)
+    return annealed(task, extended(task, p, extra), rank)
+
+
+def best_optimum(task: GaussNewton, products: ProductGram, rank: int, budget: float) -> Point:
+    """Return the best optimum of starts with every number of negative signs.
+
+    They are the leading directions of each sign of the best M of any rank. As long as it helps, a
+    component is then replaced by the leading direction of what the others leave.
+    """
+    linear = products.tangent(task.units.array(np.eye(len(products.rho))))
+    first, second = (max(a, SHRINKAGE * linear.weight) for a in task.options.alpha)
+    model = linear.model((first, second))
+    assert model is not None  # since there is a penalty
+    c, v, U, s = task.coordinates.of(model)
+    order, lowest = np.argsort(s), 0 if task.options.psd else rank
+    last = len(order) - rank
+    ends = [np.concatenate([order[:m], order[last + m :]]) for m in range(lowest + 1)]
+    p = best_of(task, [task.point(c, v, U[:, at], s[at]) for at in ends], budget)
+    while True:
+        kept = [np.arange(rank) != a for a in range(rank)]
+        others = (loosely(task, task.point(p.c, p.v, p.U[:, at], p.s[at]), 1) for at in kept)
+        q = best_of(task, [extended(task, other, 1) for other in others], budget)
+        if p.objective - q.objective <= BETTER * p.objective:
+            return p if p.objective <= q.objective else q
+        p = q
+
+
+def best_of(task: GaussNewton, starts: Sequence[Point], budget: float) -> Point:
+    """Return the optimum near the start that a few loose steps improve most."""
+    trials = [loosely(task, p, 2 * LOOSE_STEPS) for p in starts]
+    return ended(refined(task, min(trials, key=attrgetter("objective")), budget))[0]
+
+
+def loosely(task: GaussNewton, p: Point, steps: int) -> Point:
+    """Take loose steps that lower the objective."""
+    for _ in range(steps):
+        p = task.descended(p, task.gradient(p), LOOSE_TOL, LOOSE_CAP)[0] or p
+    return p
 
 
 def left_wrong_optimum(
@@ -168,11 +214,12 @@ def polish(
     white: Whitener,
     warm: Model | None = None,
     near: bool = False,
-    gram: ProductGram | None = None,
+    products: ProductGram | None = None,
 ) -> Method:
     """Fit from scratch, or from the model `warm`: start, anneal, refine, and escape if stuck.
 
-    If `warm` is `near` the optimum, the whitener should already be sharp. `gram` saves a pass.
+    If `warm` has a lower rank, its residual gives the other directions; if it is `near` the
+    optimum, the whitener should already be sharp. `products` save a pass.
 
     Passes: about 30 with 30kd rows, 70 with 4kd, 170 with 1.6 times as many rows as parameters.
     With at most 25 features about 4, one of which is expensive: it sums products of all products.
@@ -185,14 +232,19 @@ def polish(
     budget = rows.counter.count + PASSES_PER_STEP * options.max_iter * rows.share
     if units.target.power == 0:
         return Status.converged
-    few_features = 0 < rank < d <= FEW
     p = None if warm is None else task.point_of(warm)
+    if p is not None and p.s.shape[0] < rank:
+        p = extended(task, p, rank - p.s.shape[0])
     if near and p is not None and not p.objective < units.target.power:
-        warm, p, near = None, None, False  # the sample was misleading
+        p, near = None, False  # the sample was misleading
     from_scratch = p is None
-    if p is None and few_features:
-        gram = product_gram(rows, units, options) if gram is None else gram
-        p = task.point_of(gram.model(gram.best(rank, options.alpha), options.alpha))
+    if p is None and problem.products is None and has_few_features(options, d):
+        products = product_gram(rows, units, options) if products is None else products
+        of_sums = replace(problem, products=products)
+        p = task.point_of(finished(follow(of_sums, polish(of_sums, white))).model)
+        from_scratch = False
+    elif p is None and problem.products is not None:
+        p = best_optimum(task, problem.products, rank, budget)
     elif p is None:
         p = annealed(task, spectral_start(task, min(d, rank + EXTRA_RANK)), rank)
     yield iterate(p)
@@ -204,12 +256,17 @@ def polish(
         q, its_status, its_stuck = yield from refined(task, task.point_of(other), budget)
         if q.objective < p.objective:
             p, status, stuck = q, its_status, its_stuck
-    if warm is not None or not few_features:
+    if not from_scratch or problem.products is None:
         p, status = yield from left_wrong_optimum(task, p, status, stuck, budget)
     if isinstance(white, Full) and status is Status.converged and not near:
         sharp = precise(problem, sharpened(white))
         _, status, _ = yield from refined(sharp, sharp.point_of(p.model), budget)
     return status
+
+
+def has_few_features(options: Options, d: int) -> bool:
+    """Return whether sums of all products take the place of the rows."""
+    return options.loss == "squared" and 0 < options.rank < d <= FEW
 
 
 def fit_rows(
@@ -231,11 +288,11 @@ def fit_rows(
     if options.solver != "auto":
         method = mes.moment_sequence(problem, warm)
         return follow(problem, method, on_step, options.solver == "paper"), Identity()
-    gram = sigma = None
-    few_features = 0 < options.rank < units.scale.shape[0] <= FEW
+    products = sigma = None
+    few_features = has_few_features(options, units.scale.shape[0])
     if warm is None and few_features and units.target.power > 0:
-        gram = product_gram(rows, units, options)
-        sigma = gram.full.covariance()
+        products = product_gram(rows, units, options)
+        sigma = products.covariance()
     white = whitener(rows, units, options.alpha[0] / weight, rng, sigma)
-    solution = follow(problem, polish(problem, white, warm, gram=gram), on_step)
+    solution = follow(problem, polish(problem, white, warm, products=products), on_step)
     return solution, sharpened(white) if isinstance(white, Full) else white

@@ -1,219 +1,124 @@
-r"""Fits of every rank and penalty from one pass: the Gram matrix of all products of two features.
+r"""Sums of residuals without a pass, for few features: from the Gram matrix of all products.
 
-If G are the products of φ = (1, z, z_i z_j, y), the linear model on any tangent space has the
-matrix TᵀGT, and a Gauss–Newton step is its solution, without conjugate gradients or another pass.
+For φ = (1, z, all z_i z_j, y) a residual is φᵀθ with θ = (c, w, M, −1): Σ φφᵀ θ holds its moments
+P0, P1 and Σ r z zᵀ; and TᵀΣφφᵀT is the matrix of the linear model on any tangent space.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import sqrt
-from operator import attrgetter
-from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
-from quadlin.core.arrays import lead, moved, to_numpy
-from quadlin.core.model import Model
+from quadlin.core.arrays import moved, to_numpy
+from quadlin.core.model import Model, Steps
 from quadlin.core.rows import Rows
+from quadlin.core.sums import Sums
 from quadlin.core.units import Units
-from quadlin.solve.lowrank.design import Alpha, Basis, Design, rotated
-from quadlin.solve.lowrank.gauss_newton import BACKTRACKS
-from quadlin.solve.lowrank.linear_model import GRAM_WORK, Gram
+from quadlin.solve.lowrank.design import Basis, Design
+from quadlin.solve.lowrank.linear_model import GRAM_WORK, Gram, column_products
 from quadlin.solve.lowrank.types import Options
+from quadlin.solve.lowrank.whitening import Covariance
 
 FEW = 25  # most features for which the Gram matrix of products costs less than the passes it saves
-SHRINKAGE = 0.02  # of the weight: ridge of the M of full rank whose eigenvectors are starts
-TRIAL_STEPS, TRIAL_TOL = 6, 1e-4  # of descents that are compared
-STEPS, LAST_TOL = 60, 1e-9  # of a descent to the optimum, most; the gain of a last step
-LEAST_RIDGE = 1e-9  # of the weight: of directions in which the rows do not vary
-ROUNDING = 1e-12  # of the mean of a diagonal, added so that singular matrices can be solved
 
 
 @dataclass(frozen=True)
-class Symmetric:
-    """M = U diag(s) Uᵀ, in units with the same ridge for all features, and its objective."""
-
-    U: np.ndarray  # (d, k), orthonormal
-    s: np.ndarray  # (k,)
-    objective: float = np.inf
-
-    @property
-    def M(self) -> np.ndarray:
-        """Return the matrix."""
-        return np.asarray((self.U * self.s) @ self.U.T)
-
-
 class ProductGram:
-    """All models of few features, from one pass; what is not fitted is tied to M."""
+    """Σω φφᵀ of φ = (1, z/ρ, all products of two of them, y); O(d⁴) memory, at most 1 MB."""
 
-    def __init__(self, full: Gram) -> None:
-        assert full.design is not None
-        self.full, self.design = full, full.design
-        self.units, self.options = self.design.units, self.design.options
-        self.d = d = self.design.basis.rank
-        self.i, self.j = np.triu_indices(d)
-        self.length = np.where(self.i == self.j, 1.0, sqrt(2))  # of the products, as directions
-        self.rho = to_numpy(self.units.penalty_scale).astype(np.float64)
-        self.size = q = d * self.options.fit_linear
-        G = full.products
-        self.A, self.across, self.Q = G[:q, :q], G[q:, :q], G[q:, q:]
-        self.right, self.cross, self.power = full.right[:q], full.right[q:], full.power
-        self.weight = full.weight + self.options.fit_intercept
-        self._factor: tuple[float, Any] | None = None  # of the features with the last ridge
+    gram: np.ndarray
+    units: Units
+    options: Options
 
-    @property
-    def everywhere(self) -> np.ndarray | None:
-        """Return what the products have in every row without an intercept; None with one."""
-        return self.design.everywhere
+    @cached_property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the features i ≤ j of the products."""
+        return np.triu_indices(int(self.units.scale.shape[0]))
+
+    @cached_property
+    def length(self) -> np.ndarray:
+        """Return the norms of the products as matrices: 1 for squares, √2 for others."""
+        return np.where(np.equal(*self.pairs), 1.0, sqrt(2))
+
+    @cached_property
+    def rho(self) -> np.ndarray:
+        """Return ρ."""
+        return np.asarray(to_numpy(self.units.penalty_scale), np.float64)
 
     def tangent(self, U: np.ndarray) -> Gram:
-        """Return the linear model on the tangent space at the span of U (d, k), in units z/ρ."""
-        k, q, full = U.shape[1], self.size, self.full
-        if k == self.d:
-            return full
-        W = np.linalg.qr(U, mode="complete")[0] if k else np.eye(self.d)
-        T = self._directions(W, k)
-        if self.everywhere is not None:
-            T = rotated(self._turned(T.T).T, T.T @ self.everywhere, shifted=False)
-        across = T.T @ self.across
-        products = np.block([[self.A, across.T], [across, T.T @ self.Q @ T]])
-        right = np.concatenate([self.right, T.T @ self.cross])
-        mean = np.concatenate([full.mean[:q], T.T @ full.mean[q:-1], full.mean[-1:]])
-        design = Design(self.units, self.options, Basis(moved(W, self.units.scale), k))
-        return replace(
-            full,
-            products=products,
-            right=right,
-            sizes=design.sizes,
-            unit=design.unit,
-            design=design,
-            mean=mean,
-        )
+        """Return the linear model on the tangent space at the span of U (d, k)."""
+        units, options, (d, k) = self.units, self.options, U.shape
+        design = Design.at(U, units, options)
+        if k == d and options.plain:
+            return Gram.from_products(self.gram, design)
+        basis, (i, j), each = Basis(to_numpy(design.basis.W), k), self.pairs, np.eye(d)
+        q, nothing = d * options.fit_linear, np.zeros(d, dtype=bool)
+        squares = basis.quadratic(each, nothing)
+        products = basis.quadratic(each[i] + each[j], nothing) - squares[:, i] - squares[:, j]
+        T = np.zeros((len(self.gram), 2 + q + basis.size))
+        T[0, 0] = T[-1, -1] = 1
+        T[1 : 1 + q, 1 : 1 + q] = np.eye(q)
+        T[1 + d : -1, 1 + q : -1] = self.length[:, None] / 2 * products.T
+        T[: 1 + d, 1:-1] += replace(design, basis=basis).ties()
+        return Gram.from_products(T.T @ (self.gram @ T), design)
 
-    def _directions(self, W: np.ndarray, k: int) -> np.ndarray:
-        """Return T (pairs, size): the coordinates of the directions of a basis, orthonormal."""
-        if k == 0:
-            return np.zeros((len(self.i), 0))
-        A, B = W[self.i], W[self.j]
-        columns = []
-        for a in range(k):
-            mixed = A[:, a : a + 1] * B[:, a + 1 :] + B[:, a : a + 1] * A[:, a + 1 :]
-            columns += [A[:, a : a + 1] * B[:, a : a + 1], mixed / sqrt(2)]
-        return np.asarray(self.length[:, None] * np.concatenate(columns, axis=1))
+    def covariance(self) -> Covariance:
+        """Return Σω z zᵀ of the features."""
+        d = len(self.rho)
+        moments = self.rho[:, None] * self.gram[1 : 1 + d, 1 : 1 + d] * self.rho
+        return Covariance(float(self.gram[0, 0]), self.units.array(moments))
 
-    def _turned(self, rows: np.ndarray) -> np.ndarray:
-        """Return coordinates of M as those of the sums, or back."""
-        if self.everywhere is None:
-            return rows
-        return np.asarray(rotated(rows, self.everywhere, shifted=False))
-
-    def lifted(self, U: np.ndarray, alpha: Alpha) -> np.ndarray:
-        """Return the M of the tangent space at U that solves its linear model."""
-        tangent = self.tangent(U)
-        assert tangent.design is not None
-        theta, _ = tangent.solved(np.maximum(tangent.of_groups(alpha), 1e-300))
-        return tangent.design.matrix(theta[self.size :])
-
-    def point(self, M: np.ndarray, rank: int, alpha: Alpha) -> Symmetric:
-        """Return the rank-k part of M, and its objective with the best linear part."""
-        s, U = lead(M, rank, self.options.psd)
+    def sums(self, model: Model, Q: np.ndarray | None = None) -> Sums:
+        """Return the sums of the residual of a model."""
+        U, s, w, free = self._numbers(model.U, model.s, model.w, model.free)
         M = (U * s) @ U.T
-        beta = self._beta(M)
-        b = self.right - self.across.T @ beta
-        rest = self.power + beta @ (self.Q @ beta - 2 * self.cross) - b @ self._linear(b, alpha[0])
-        return Symmetric(U, s, float(rest + 2 * alpha[1] * np.sum(M * M)) / self.weight)
+        theta = self._theta(M[None, :, :], w[:, None], model.c - free @ np.diag(M), -1.0)
+        return self._sums(theta, U if Q is None else to_numpy(Q))
 
-    def _beta(self, M: np.ndarray) -> np.ndarray:
-        return np.asarray(self._turned((self.length * M[self.i, self.j])[None, :])[0])
+    def changes(self, steps: Steps) -> Sums:
+        """Return the sums of the changes of the predictions along steps."""
+        E, H, w, c, free = self._numbers(steps.E, steps.H, steps.w, steps.c, self.units.free)
+        EH = E @ H.transpose(1, 2, 0)
+        M = EH + EH.transpose(0, 2, 1)
+        return self._sums(self._theta(M, w, c - M.diagonal(axis1=1, axis2=2) @ free, 0.0), E)
 
-    def _linear(self, b: np.ndarray, first: float) -> np.ndarray:
-        if not self.size:
-            return b
-        if self._factor is None or self._factor[0] != first:  # needed at every point of a fit
-            ridge = max(first + ROUNDING * np.trace(self.A) / self.size, 1e-300)
-            self._factor = first, cho_factor(self.A + ridge * np.eye(self.size))
-        return np.asarray(cho_solve(self._factor[1], b, check_finite=False))
+    def _numbers(self, *arrays: np.ndarray) -> Sequence[np.ndarray]:
+        return [np.asarray(to_numpy(a), np.float64) for a in arrays]
 
-    def descended(self, p: Symmetric, alpha: Alpha, steps: int, tol: float) -> Symmetric:
-        """Take Gauss–Newton steps until their gain is negligible."""
-        rank = len(p.s)
-        p = self.point(p.M, rank, alpha)
-        for _ in range(steps):
-            M, before = p.M, p.objective
-            step = self.lifted(p.U, alpha) - M
-            tries = (self.point(M + share * step, rank, alpha) for share in BACKTRACKS)
-            p = next((q for q in tries if q.objective < before), p)
-            if before - p.objective <= tol * before:
-                break
-        return p
+    @cached_property
+    def factors(self) -> np.ndarray:
+        """Return the factors by which entries of M become coefficients of the products."""
+        i, j = self.pairs
+        return np.asarray(self.length * self.rho[i] * self.rho[j])
 
-    def best(self, rank: int, alpha: Alpha, tol: float = LAST_TOL) -> Symmetric:
-        """Return the best optimum of starts with every number of negative signs.
+    def _theta(self, M: np.ndarray, w: np.ndarray, c: float | np.ndarray, y: float) -> np.ndarray:
+        """Return the coefficients (p, m) of φ of M (m, d, d), w (d, m) and a constant."""
+        theta, d = np.empty((len(self.gram), len(M))), len(w)
+        theta[0], theta[1 : 1 + d], theta[-1] = c, self.rho[:, None] * w, y
+        theta[1 + d : -1] = (self.factors * M[:, *self.pairs]).T
+        return theta
 
-        They are the leading eigenvectors of each sign of the best M of any rank. As long as it
-        helps, a component is then replaced by the leading direction of what the others leave.
-        """
-        alpha = alpha[0], max(alpha[1], LEAST_RIDGE * self.weight)
-        M = self.lifted(np.eye(self.d), (alpha[0], max(alpha[1], SHRINKAGE * self.weight)))
-        values, V = np.linalg.eigh(M)
-        starts = []
-        for negative in range(1 if self.options.psd else rank + 1):
-            last = np.arange(self.d - rank + negative, self.d)
-            chosen = np.concatenate([np.arange(negative), last])
-            starts.append(Symmetric(V[:, chosen], values[chosen]))
-        best = self._best_of(starts, alpha, tol)
-        for _ in range(STEPS):
-            rests = (np.arange(rank) != a for a in range(rank))
-            others = [Symmetric(best.U[:, kept], best.s[kept]) for kept in rests]
-            swapped = [self.extended(rest, rank, alpha) for rest in others]
-            other = self._best_of(swapped, alpha, tol)
-            if other.objective >= (1 - tol) * best.objective:
-                break
-            best = other
-        return best
-
-    def _best_of(self, starts: Sequence[Symmetric], alpha: Alpha, tol: float) -> Symmetric:
-        trials = [self.descended(p, alpha, TRIAL_STEPS, TRIAL_TOL) for p in starts]
-        trials.sort(key=attrgetter("objective"))
-        ends = [self.descended(p, alpha, STEPS, tol) for p in trials[:2]]
-        return min(ends, key=attrgetter("objective"))
-
-    def extended(self, p: Symmetric, rank: int, alpha: Alpha) -> Symmetric:
-        """Return a start of higher rank: M with the leading directions of the residual."""
-        slope = self._slope(p.M, alpha)
-        s, U = lead(-slope, rank - len(p.s), self.options.psd)
-        step = (U * s) @ U.T
-        beta = self._beta(step)
-        b = self.across.T @ beta
-        curvature = beta @ self.Q @ beta - b @ self._linear(b, alpha[0])
-        curvature += 2 * alpha[1] * np.sum(step**2)
-        size = -np.sum(slope * step) / max(float(curvature), 1e-300)
-        return self.point(p.M + size * step, rank, alpha)
-
-    def _slope(self, M: np.ndarray, alpha: Alpha) -> np.ndarray:
-        """Return half the gradient of the objective by M, a symmetric matrix."""
-        beta = self._beta(M)
-        w = self._linear(self.right - self.across.T @ beta, alpha[0])
-        by_beta = self._turned((self.Q @ beta + self.across @ w - self.cross)[None, :])[0]
-        return np.asarray(2 * alpha[1] * M + self.design.basis.matrix(by_beta))
-
-    def model(self, p: Symmetric, alpha: Alpha) -> Model:
-        """Return the model with the best linear part, in standardised units."""
-        beta = self._beta(p.M)
-        w = self._linear(self.right - self.across.T @ beta, alpha[0])
-        return self.full.model_of(np.concatenate([w, beta]), len(p.s))
-
-    def of(self, model: Model, alpha: Alpha) -> Symmetric:
-        """Return the M of a model."""
-        E = self.rho[:, None] * to_numpy(model.U).astype(np.float64)
-        s = to_numpy(model.s).astype(np.float64)
-        return self.point((E * s) @ E.T, len(s), alpha)
+    def _sums(self, theta: np.ndarray, Q: np.ndarray) -> Sums:
+        moments, (i, j), units = self.gram @ theta, self.pairs, self.units
+        (d, _), m = Q.shape, theta.shape[1]
+        S = np.zeros((m, d, d))
+        S[:, i, j] = S[:, j, i] = moments[1 + d : -1].T * (self.factors / self.length**2)
+        loss = float(theta[:, 0] @ moments[:, 0])
+        rounding = len(theta) * np.finfo(np.float64).eps * float(self.gram[-1, -1])
+        p1 = units.array(self.rho[:, None] * moments[1 : 1 + d])
+        # Squares that are not modelled have no product here, so that P2 is not subtracted from it.
+        action = units.array((S @ Q).transpose(1, 0, 2))
+        weight, loss = float(self.gram[0, 0]), loss if loss > rounding else 0.0
+        return Sums(weight, loss, moved(moments[0], units.scale), p1, 0 * p1, action)
 
 
 def product_gram(rows: Rows, units: Units, options: Options) -> ProductGram:
     """Return the sums of all products of few features: one pass."""
-    return ProductGram(Gram.of(rows, Design.of_rank(units.scale.shape[0], units, options)))
+    plain = replace(options, fit_linear=True, fit_intercept=True)
+    design = Design.of_rank(units.scale.shape[0], units, plain)
+    return ProductGram(to_numpy(rows.reduce(column_products, design).gram), units, options)
 
 
 def products_pay(n_rows: float, d: int) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from quadlin.core.model import Model, Steps, degrees_of_freedom
 from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums, change_sums, residual_sums
 from quadlin.core.units import Units, UnitsMaker
+
+if TYPE_CHECKING:
+    from quadlin.solve.lowrank.product_gram import ProductGram
 
 NO_NOISE = 1e-10  # of the variance of the target: a smaller loss is rounding
 
@@ -174,9 +177,12 @@ class Problem:
     worthless: float = 0.0  # a gain that is a smaller fraction of the objective is not worth a step
     error: float = 0.0  # dof/n, the statistical error of the optimum as a fraction of the objective
     centred: bool = True  # whether the units are those of these rows, so the target has mean zero
+    products: "ProductGram | None" = None  # from which the sums are computed, without passes
 
     def sums(self, model: Model, Q: Array | None = None, squares: bool = True) -> Sums:
         """Return the sums of the residual: one pass."""
+        if self.products is not None:
+            return self.products.sums(model, Q)
         params = (model, self.units, Q, squares)
         if self.options.loss == "squared":
             return self.rows.reduce(residual_sums, *params)
@@ -184,6 +190,8 @@ class Problem:
 
     def changes(self, steps: Steps, model: Model, squares: bool = True) -> Sums:
         """Return the sums of the changes along steps from a model: one pass."""
+        if self.products is not None:
+            return self.products.changes(steps)
         params = (steps, self.units, squares)
         if self.options.loss == "squared":
             return self.rows.reduce(change_sums, *params)
