@@ -162,8 +162,8 @@ def escaped(task: GaussNewton, p: Point, rank: int) -> Point:
 def best_optimum(task: GaussNewton, products: ProductGram, rank: int, budget: float) -> Point:
     """Return the best optimum of starts with every number of negative signs.
 
-    They are the leading directions of each sign of the best M of any rank. As long as it helps, a
-    component is then replaced by the leading direction of what the others leave.
+    They are the leading directions of each sign of the best M of any rank. In a precise fit, a
+    component is then replaced by the leading direction of what the others leave, while that helps.
     """
     linear = products.tangent(task.units.array(np.eye(len(products.rho))))
     first, second = (max(a, SHRINKAGE * linear.weight) for a in task.options.alpha)
@@ -174,13 +174,14 @@ def best_optimum(task: GaussNewton, products: ProductGram, rank: int, budget: fl
     last = len(order) - rank
     ends = [np.concatenate([order[:m], order[last + m :]]) for m in range(lowest + 1)]
     p = best_of(task, [task.point(c, v, U[:, at], s[at]) for at in ends], budget)
-    while True:
+    while task.options.tol < BETTER:
         kept = [np.arange(rank) != a for a in range(rank)]
         others = (loosely(task, task.point(p.c, p.v, p.U[:, at], p.s[at]), 1) for at in kept)
         q = best_of(task, [extended(task, other, 1) for other in others], budget)
         if p.objective - q.objective <= BETTER * p.objective:
             return p if p.objective <= q.objective else q
         p = q
+    return p
 
 
 def best_of(task: GaussNewton, starts: Sequence[Point], budget: float) -> Point:
