@@ -315,12 +315,13 @@ class FactorizationMachineRegressor(ByPosterior, Recommending, SecondOrderRegres
     at most 512 MB: beyond that, only every second draw is kept, or every third, and so on.
 
     A stream of such rows (`partial_fit` from the first row on) keeps its first rows, about a
-    million or what `max_memory` allows, and learns all of them again when their number has doubled.
-    Later rows, and those in between, are learned with the posterior of earlier ones as their prior,
-    2,048 at a time, in time proportional to their number and O(k²d) memory. Levels need not be
-    named beforehand: they are learned when they come. Groups of 0/1 columns, however, have to be
-    listed in `categorical_features`. `fit` of rows that can be read only once fits the first rows
-    like a table. With ``max_memory="minimal"`` the stream is left to least squares, with a warning.
+    million or what `max_memory` allows, and learns all of them again when their number has grown
+    by some 20%. Later rows, and those in between, are learned with the posterior of earlier ones
+    as their prior, 2,048 at a time, in time proportional to their number and O(k²d) memory. Levels
+    need not be named beforehand: they are learned when they come. Groups of 0/1 columns, however,
+    have to be listed in `categorical_features`. `fit` of rows that can be read only once fits the
+    first rows like a table. With ``max_memory="minimal"`` the stream is left to least squares, with
+    a warning.
 
     Examples
     --------

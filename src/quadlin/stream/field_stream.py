@@ -24,6 +24,7 @@ from quadlin.stream.batch import as_constant, lengthened
 from quadlin.stream.stream import BYTES, Stream, Waiting
 
 BATCH = 2**11  # rows that are learned together after the first ones
+DIGITS = 3  # binary ones of how many first rows are learned together: 4, 5, 6, 7, 8, 10, 12, …
 MATRICES = 8  # (k + 1)×(k + 1) matrices per level that inference holds at a time, at most
 
 
@@ -43,8 +44,8 @@ class FieldStream(Stream):
     """A stream that learns the levels of fields by their posterior.
 
     The first `most_rows` rows are kept, and all of them are learned again whenever their number has
-    doubled; other rows are learned in batches, in time proportional to their number. What is
-    learned depends on the rows alone, not on how they are divided into calls.
+    grown by some 20%; other rows are learned in batches, in time proportional to their number. What
+    is learned depends on the rows alone, not on how they are divided into calls.
 
     Memory: O(k²d), and the rows that are kept, or those of two models.
     """
@@ -126,9 +127,10 @@ class FieldStream(Stream):
         if not rows or self._learned is not None:
             return
         source = self.waiting.source()
-        doubled = 1 << (rows.bit_length() - 1)  # the last number of rows that is a power of two
-        if self.state is None and doubled > self.counted:
-            self._learn_together(_between(source, 0, doubled))
+        step = 1 << max(0, rows.bit_length() - DIGITS)
+        together = rows // step * step
+        if self.state is None and together > self.counted:
+            self._learn_together(_between(source, 0, together))
         posterior, counted = self.posterior, self.counted
         assert posterior is not None
         if rows - counted >= BATCH:  # batches change these arrays, which others may have
