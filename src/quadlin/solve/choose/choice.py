@@ -187,7 +187,7 @@ class LeastSquares:
 
     def left_out(self, candidate: Candidate) -> np.ndarray:
         """Return ωe² of each observation when it is left out: one pass."""
-        return candidate.linear.left_out(self.rows, candidate.alpha).squares[:, 0]
+        return candidate.linear.left_out(self.rows, candidate.alpha).squares
 
     def prefers_products(self, gain: float, losses: np.ndarray, others: np.ndarray) -> bool:
         """Return whether all products are surely better, more so if their evidence is smaller."""

@@ -86,7 +86,7 @@ class Diagonal(LinearModel):
     r"""About the linear model around a fit θ with penalties a, without its matrix.
 
     .. math:: S(\alpha) = S(a) + \sum_g |\theta_g|^2 (\alpha_g - a_g)
-              \frac{\bar v_g + a_g}{\bar v_g + \alpha_g}
+              \min\left(1, \frac{\bar v_g + a_g}{\bar v_g + \alpha_g}\right)
 
     The directions count as independent, with variances v that follow from those of the features:
     the product of two is that of two normal variables.
@@ -139,7 +139,7 @@ class Diagonal(LinearModel):
     def at(self, log_alpha: np.ndarray, least: float = -inf) -> Evidence:
         """Return the evidence at some penalties."""
         alpha, mean = np.exp(log_alpha), np.array([v.mean() for v in self.variances])
-        ratio = (mean + self.fitted) / (mean + alpha)
+        ratio = np.minimum((mean + self.fitted) / (mean + alpha), 1.0)
         S = self.loss + float(self.squares @ ((alpha - self.fitted) * ratio))
         S = max(S, EXACT * self.weight * self.units.target.power)
         half_log_det = sum(
@@ -156,7 +156,7 @@ class Diagonal(LinearModel):
         """Return the fit."""
         return self.optimum
 
-    def left_out(self, rows: Rows, alpha: Alpha, factors: Sequence[float] = (1.0,)) -> LeftOut:
+    def left_out(self, rows: Rows, alpha: Alpha) -> LeftOut:
         """Return what the errors of rows left out are made of, with equal leverages: one pass."""
         weight, residual = (
             np.concatenate(part)
@@ -164,7 +164,7 @@ class Diagonal(LinearModel):
         )
         dof = float(np.sum(self.at(np.log(self.of_groups(alpha))).determined)) + 1
         leverage = np.minimum(weight * dof / weight.sum(), 1.0)
-        return LeftOut(weight, residual[:, None], leverage[:, None])
+        return LeftOut(weight, residual, leverage)
 
 
 def _residuals(chunk: Chunk, model: Model, units: Units) -> tuple[np.ndarray, np.ndarray]:

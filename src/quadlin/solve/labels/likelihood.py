@@ -296,8 +296,8 @@ class Likelihood:
         )
         times = repeated(y, self.spread * omega)
         left = candidate.linear.left_out(working.rows, candidate.alpha)
-        leverage = np.minimum(left.leverage[:, 0], 1 - LEAST_FREEDOM)
-        f = _targets(working.rows)[0] - left.residual[:, 0] / (1 - leverage / times)
+        leverage = np.minimum(left.leverage, 1 - LEAST_FREEDOM)
+        f = _targets(working.rows)[0] - left.residual / (1 - leverage / times)
         value = value_and_slope(self.fit.loss, f, y)[0]
         return np.repeat(omega / times * value, times)
 

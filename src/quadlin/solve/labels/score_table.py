@@ -13,7 +13,6 @@ a prior has the density of the tail of Cauchy's law.
 """
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, log
 
@@ -258,7 +257,7 @@ class ScoreTable(LinearModel):
         """Return the model of the first score."""
         return self.models(self.fitted(alpha, self.last))[0]
 
-    def left_out(self, rows: Rows, alpha: Alpha, factors: Sequence[float] = (1.0,)) -> LeftOut:
+    def left_out(self, rows: Rows, alpha: Alpha) -> LeftOut:
         """Return nothing: the deviances of rows left out are `deviances_left_out`."""
         raise NotImplementedError
 

@@ -31,9 +31,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.design import (
     EXACT_COLUMNS,
-    EXACT_ENTRIES,
     EXACT_FEATURES,
-    EXACT_ROWS,
     Alpha,
     Design,
     dense,
@@ -64,11 +62,11 @@ class Evidence(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """What the errors of rows that are left out are made of, for some multiples of a ridge."""
+    """What the errors of rows that are left out are made of."""
 
     weight: np.ndarray  # (n,), ω of the rows of positive weight
-    residual: np.ndarray  # (n, f), r of the standardised target
-    leverage: np.ndarray  # (n, f), h
+    residual: np.ndarray  # (n,), r of the standardised target
+    leverage: np.ndarray  # (n,), h
 
     @property
     def squares(self) -> np.ndarray:
@@ -89,8 +87,8 @@ class LinearModel(Protocol):
     def model(self, alpha: Alpha) -> Model | None:
         """Return the optimum; None if the rows do not determine M, or it has a low rank."""
 
-    def left_out(self, rows: Rows, alpha: Alpha, factors: Sequence[float] = (1.0,)) -> LeftOut:
-        """Return what the errors of rows left out are made of, for multiples of the penalties."""
+    def left_out(self, rows: Rows, alpha: Alpha) -> LeftOut:
+        """Return what the errors of rows left out are made of."""
 
     def of_groups(self, alpha: Alpha) -> np.ndarray:
         """Return the penalties of the groups, from those of w and M."""
@@ -237,31 +235,25 @@ class Gram(LinearModel):
         moments = moved(rho[:, None] * G * rho, units.scale)
         return Covariance(1 / self.share, namespace(moments).astype(moments, units.scale.dtype))
 
-    def left_out(
-        self, rows: Rows, alpha: Sequence[float], factors: Sequence[float] = (1.0,)
-    ) -> LeftOut:
+    def left_out(self, rows: Rows, alpha: Sequence[float]) -> LeftOut:
         """Return what the errors of rows left out are made of: one pass, O(np²)."""
         assert self.design is not None
         ridge = np.maximum(self.ridge(self.of_groups(alpha)), SMALLEST_RIDGE * self.weight)
         with one_blas_thread():
-            Q, s = self._inverses(ridge, factors)
-        beta = Q @ (s * (Q.T @ self.right)[:, None])
-        arrays = (moved(a, self.design.units.scale) for a in (Q, s, beta, self.mean))
+            Q = self._inverse_root(ridge)
+        beta = Q @ (Q.T @ self.right)
+        arrays = (moved(a, self.design.units.scale) for a in (Q, beta, self.mean))
         parts = zip(*rows.collect(_left_out, self.design, *arrays, self.share), strict=True)
         return LeftOut(*(np.concatenate(part) for part in parts))
 
-    def _inverses(
-        self, ridge: np.ndarray, factors: Sequence[float]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return Q and s with A⁻¹ = Q diag(s) Qᵀ, a column of s for each multiple of the ridge."""
-        L = None
-        if len(factors) == 1 and len(ridge):  # LAPACK takes no empty matrix
-            L = factored(with_ridge(self.products, factors[0] * ridge))
-        if L is not None:
-            return np.triu(dtrtri(L, lower=1)[0].T), np.ones((len(L), 1))
+    def _inverse_root(self, ridge: np.ndarray) -> np.ndarray:
+        """Return Q with A⁻¹ = Q Qᵀ."""
+        L = factored(with_ridge(self.products, ridge)) if len(ridge) else None
+        if L is not None:  # LAPACK takes no empty matrix
+            return np.asarray(np.triu(dtrtri(L, lower=1)[0].T))
         root = 1 / np.sqrt(ridge)
         values, V = np.linalg.eigh(root[:, None] * self.products * root)
-        return root[:, None] * V, 1 / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
+        return np.asarray(root[:, None] * V / np.sqrt(np.maximum(values, 0.0) + 1))
 
 
 @dataclass(frozen=True)
@@ -289,17 +281,17 @@ def _products(chunk: Chunk, design: Design, start: int) -> Products:
 
 
 def _left_out(
-    chunk: Chunk, design: Design, Q: Array, s: Array, beta: Array, mean: Array, share: float
+    chunk: Chunk, design: Design, Q: Array, beta: Array, mean: Array, share: float
 ) -> tuple[np.ndarray, ...]:
     """Return ω, r and h of the rows of positive weight of a chunk."""
     each = []
     for part in design.parts(chunk.counting()):
         A = design.columns(part)[:, 1:]
         A -= mean  # a new array, which may be changed
-        A, y = A[:, :-1], A[:, -1:]
-        leverage = ((A @ Q) ** 2) @ s + share
+        A, y = A[:, :-1], A[:, -1]
+        leverage = namespace(A).sum((A @ Q) ** 2, axis=1) + share
         omega = part.weights
-        each.append((omega, to_numpy(y - A @ beta), omega[:, None] * to_numpy(leverage)))
+        each.append((omega, to_numpy(y - A @ beta), omega * to_numpy(leverage)))
     return tuple(np.concatenate(arrays) for arrays in zip(*each, strict=True))
 
 
@@ -419,23 +411,23 @@ class Kernel(LinearModel):
         U, s, w = (units.array(v) for v in (U, s, w / rho))
         return Model(U, s, w, c, units.free)
 
-    def left_out(self, rows: Rows, alpha: Alpha, factors: Sequence[float] = (1.0,)) -> LeftOut:
+    def left_out(self, rows: Rows, alpha: Alpha) -> LeftOut:
         """Return what the errors of rows left out are made of: no pass, O(n³).
 
         The intercept adds each row's share of the total weight to its leverage.
         """
         shares, weight = 1 / self.of_groups(alpha), self.shares * (self.weight + 1)
         with one_blas_thread():
-            L = factored(self._matrix(shares / factors[0])) if len(factors) == 1 else None
+            L = factored(self._matrix(shares))
             if L is not None:
-                residual = cho_solve((L, True), self.y, check_finite=False)[:, None]
-                freedom = np.diag(dpotri(L, lower=1)[0])[:, None]
+                residual = cho_solve((L, True), self.y, check_finite=False)
+                freedom = np.diag(dpotri(L, lower=1)[0])
             else:
                 values, V = np.linalg.eigh(self._matrix(shares, 0.0))
-                s = np.asarray(factors) / (np.maximum(values, 0.0)[:, None] + np.asarray(factors))
-                residual, freedom = V @ (s * (V.T @ self.y)[:, None]), (V * V) @ s
-        freedom = np.maximum(freedom - self.shares[:, None], LEAST_FREEDOM)
-        return LeftOut(weight, residual / np.sqrt(weight)[:, None], 1 - freedom)
+                s = 1 / (np.maximum(values, 0.0) + 1)
+                residual, freedom = V @ (s * (V.T @ self.y)), (V * V) @ s
+        freedom = np.maximum(freedom - self.shares, LEAST_FREEDOM)
+        return LeftOut(weight, residual / np.sqrt(weight), 1 - freedom)
 
 
 def _centred(K: np.ndarray, root: np.ndarray, share: np.ndarray) -> np.ndarray:
@@ -447,23 +439,6 @@ def _centred(K: np.ndarray, root: np.ndarray, share: np.ndarray) -> np.ndarray:
     K *= root[:, None]
     K *= root[None, :]
     return K
-
-
-def linear_model(
-    rows: Rows, units: Units, options: Options, n_rows: int, rank: int
-) -> LinearModel | None:
-    """Return the model without M (rank 0), or of all products (rank d), from one pass.
-
-    From the smaller of two matrices; None if both are too large.
-    """
-    d = int(units.scale.shape[0])
-    columns = d + d * (d + 1) // 2 * (rank > 0)
-    if columns <= min(n_rows, EXACT_COLUMNS) or (not options.plain and columns <= EXACT_COLUMNS):
-        return Gram.of(rows, Design.of_rank(rank, units, options))
-    few = n_rows <= EXACT_ROWS and n_rows * d <= EXACT_ENTRIES
-    if options.plain and few and (d <= EXACT_FEATURES or not rank):
-        return Kernel.of(rows, units, linear=rank == 0)
-    return None
 
 
 def log_likelihood(S: float, model: LinearModel) -> tuple[float, float]:

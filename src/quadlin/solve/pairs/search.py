@@ -442,7 +442,7 @@ class PairFit:
 
     def left_out_squares(self) -> np.ndarray:
         """Return ωe² of each observation, left out of the regression: one pass."""
-        return self.regression.gram.left_out(self.search.rows, self.search.alpha).squares[:, 0]
+        return self.regression.gram.left_out(self.search.rows, self.search.alpha).squares
 
     @cached_property
     def errors(self) -> Errors:
