@@ -13,9 +13,14 @@ from quadlin.core.rows import Rows
 from quadlin.core.units import UnitsMaker
 from quadlin.solve.choose.penalties import maximised
 from quadlin.solve.lowrank.design import Basis, Design
-from quadlin.solve.lowrank.linear_model import Gram, Kernel
+from quadlin.solve.lowrank.linear_model import (
+    Gram,
+    Kernel,
+    _half_betas,
+    _log_determinant,
+    log_volume,
+)
 from quadlin.solve.lowrank.types import Options
-from quadlin.solve.lowrank.volume import _half_betas, _log_determinant, log_volume
 
 
 def small_problem(n=12, sizes=(3, 4), seed=0):

@@ -36,10 +36,9 @@ from quadlin.solve.choose.wide_rows import fit_swept
 from quadlin.solve.fits.fit_state import FitState, OnState, fit_state, fit_table
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, EXACT_ENTRIES, EXACT_ROWS, Alpha, Design
 from quadlin.solve.lowrank.driver import follow
-from quadlin.solve.lowrank.few_rows import sharp_whitener
 from quadlin.solve.lowrank.gauss_newton import final_error
 from quadlin.solve.lowrank.linear_model import NO_PENALTY, Evidence, Gram, Kernel, LinearModel
-from quadlin.solve.lowrank.polish import OnStep, polish
+from quadlin.solve.lowrank.polish import OnStep, polish, sharp_whitener
 from quadlin.solve.lowrank.product_gram import FEW, ProductGram, product_gram
 from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.types import (

@@ -22,9 +22,8 @@ from quadlin.core.units import Units
 from quadlin.solve.choose.penalties import TIE, maximised
 from quadlin.solve.choose.residual_spectrum import ResidualSpectrum
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha
-from quadlin.solve.lowrank.linear_model import Evidence, LinearModel
+from quadlin.solve.lowrank.linear_model import Evidence, LinearModel, log_volume
 from quadlin.solve.lowrank.types import NO_NOISE, Options
-from quadlin.solve.lowrank.volume import log_volume
 
 ROUNDS, SETTLED = 6, 0.5  # of fit and penalties, and the change of log α that ends them
 CLEAR = 20.0  # log evidence of a quadratic part that exists, and that no penalties make up for

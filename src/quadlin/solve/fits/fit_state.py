@@ -21,10 +21,9 @@ from quadlin.core.model import (
 from quadlin.core.moments import Moments, Survey, Tally, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Units, UnitsMaker
-from quadlin.solve.lowrank.few_rows import fit_from_few
 from quadlin.solve.lowrank.levels import settled
 from quadlin.solve.lowrank.linear_model import unrestricted_optimum
-from quadlin.solve.lowrank.polish import fit_rows
+from quadlin.solve.lowrank.polish import fit_from_few, fit_rows
 from quadlin.solve.lowrank.product_gram import products_pay
 from quadlin.solve.lowrank.types import Options, Plan, Record, Solution, Status
 from quadlin.solve.lowrank.whitening import Identity, Whitener
