@@ -636,7 +636,8 @@ class Job:
         found, plan = fit(task, rows, surveyed, self.warm, hook)
         task = replace(task, make_units=plan.make_units, automatic=plan.automatic)
         result = Fitted.of(task, found.state, found.options, surveyed.tally)
-        return replace(result, pairs=report_of_fit(names, found), law=found.law)
+        result = replace(result, pairs=report_of_fit(names, found), law=found.law)
+        return result.with_passes(rows)  # also those of standard errors
 
     def _hook(self, on_step: OnStep, surveyed: Survey) -> Callable[[FitState], bool]:
         def hook(state: FitState) -> bool:
