@@ -195,7 +195,7 @@ def best_optimum(task: GaussNewton, products: ProductGram, rank: int, budget: fl
     model = linear.model((first, second))
     assert model is not None  # since there is a penalty
     c, v, U, s = task.coordinates.of(model)
-    order, lowest = np.argsort(s), 0 if task.options.psd else rank
+    order, lowest = np.argsort(to_numpy(s)), 0 if task.options.psd else rank
     last = len(order) - rank
     ends = [np.concatenate([order[:m], order[last + m :]]) for m in range(lowest + 1)]
     p = best_of(task, [task.point(c, v, U[:, at], s[at]) for at in ends], budget)
