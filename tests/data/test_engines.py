@@ -17,7 +17,7 @@ from quadlin.core.sums import change_sums, residual_sums
 from quadlin.core.units import UnitsMaker
 from quadlin.data.engines import OnDevice
 from quadlin.solve.lowrank.moment_sequence import change_products
-from quadlin.solve.lowrank.sample import sample_of
+from quadlin.solve.lowrank.observations import sample_of
 
 N, D, K = 700, 9, 2
 

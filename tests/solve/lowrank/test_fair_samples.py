@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from quadlin.core.chunks import Chunk, MemorySource
 from quadlin.core.rows import Rows
-from quadlin.solve.lowrank.sample import row_content, sample_of
+from quadlin.solve.lowrank.observations import row_content, sample_of
 
 
 def flags(n, seed=0, d=40):

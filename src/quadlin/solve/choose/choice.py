@@ -38,9 +38,9 @@ from quadlin.solve.lowrank.design import EXACT_COLUMNS, EXACT_ENTRIES, EXACT_ROW
 from quadlin.solve.lowrank.driver import follow
 from quadlin.solve.lowrank.gauss_newton import final_error
 from quadlin.solve.lowrank.linear_model import NO_PENALTY, Evidence, Gram, Kernel, LinearModel
+from quadlin.solve.lowrank.observations import sample_of
 from quadlin.solve.lowrank.polish import OnStep, polish, sharp_whitener
 from quadlin.solve.lowrank.product_gram import FEW, ProductGram, product_gram
-from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.types import (
     FIXED,
     NO_NOISE,

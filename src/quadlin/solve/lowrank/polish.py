@@ -37,9 +37,9 @@ from quadlin.solve.lowrank.gauss_newton import (
     precision,
     smallest_loss,
 )
+from quadlin.solve.lowrank.observations import sample_of
 from quadlin.solve.lowrank.product_gram import FEW, ProductGram, product_gram
 from quadlin.solve.lowrank.reweighted import reweighted_start
-from quadlin.solve.lowrank.sample import sample_of
 from quadlin.solve.lowrank.tangent import Coordinates
 from quadlin.solve.lowrank.types import Options, Problem, Solution, Status, finished
 from quadlin.solve.lowrank.whitening import (
