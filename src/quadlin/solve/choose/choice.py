@@ -36,7 +36,7 @@ from quadlin.solve.choose.wide_rows import fit_swept
 from quadlin.solve.fits.fit_state import FitState, OnState, fit_state, fit_table
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, EXACT_ENTRIES, EXACT_ROWS, Alpha, Design
 from quadlin.solve.lowrank.driver import follow
-from quadlin.solve.lowrank.gauss_newton import final_error
+from quadlin.solve.lowrank.gauss_newton import final_error, precise
 from quadlin.solve.lowrank.linear_model import NO_PENALTY, Evidence, Gram, Kernel, LinearModel
 from quadlin.solve.lowrank.observations import sample_of
 from quadlin.solve.lowrank.polish import OnStep, polish, sharp_whitener
@@ -252,6 +252,8 @@ class LeastSquares:
         elif self.few_features and low:
             warm = None  # the best of many optima, which rough fits do not look for
         options, white = replace(self.options, rank=best.rank, alpha=alpha), search.task.white
+        if low:
+            warm = self._best_start(best, options)
         if search.task is self or warm is None or white is None or not low:
             solution, white = self.fit(options, warm, on_step)
         else:
@@ -261,6 +263,18 @@ class LeastSquares:
             white = sharp_whitener(white, problem, alpha[0] / self.weight, sigma)
             solution = follow(problem, polish(problem, white, warm, near=True), on_step)
         return solution, options, white
+
+    def _best_start(self, best: Candidate, options: Options) -> Model | None:
+        """Return the model of a low rank or the optimum of its tangent space, by the objective.
+
+        Where columns nearly determine one another, steps that only multiply by the rows fall far
+        behind the matrix of the tangent space.
+        """
+        if not isinstance(best.linear, Gram):
+            return best.model
+        task = precise(self._problem(options), Identity())
+        models = [m for m in (best.model, best.linear.model(options.alpha)) if m is not None]
+        return min(models, key=lambda m: task.point_of(m).objective, default=None)
 
     def _linear_optimum(self, best: Candidate, search: "Search[LeastSquares]") -> Model | None:
         """Return the optimum of rank 0 or d, from the sums of its evidence if they are of all rows.
