@@ -55,6 +55,7 @@ from quadlin.solve.lowrank.types import Options
 from quadlin.solve.lowrank.whitening import Covariance
 
 EXACT = 1e-14  # of |y|²: a smaller S is rounding
+LOST_MEANS = 1e-4  # of the power of a product: the largest rounding error if means stay in it
 NO_PENALTY = -30.0  # log(α/N)
 INTERPOLATION = -12.0  # log(α/N) with which more parameters than rows fit any target
 LOST = 1e-13  # of the power of a column: how much sums over rows may lose to rounding
@@ -109,6 +110,22 @@ class LinearModel(Protocol):
         """Return the penalties of the groups, from those of w and M."""
 
 
+def check_products(units: Units, options: Options) -> None:
+    """Raise an error if rounding hides what differs between products of features.
+
+    An intercept removes the means of all columns. Without one, the products of two features whose
+    means are ν standard deviations are ν² on average, and their sums of products ν⁴.
+    """
+    far = float(np.max(np.abs(to_numpy(units.nu)), initial=0))
+    tied = options.fit_linear and not options.fit_intercept
+    if tied and far**4 * np.finfo(np.float64).eps > LOST_MEANS:
+        raise ValueError(
+            f"Without an intercept, a feature whose mean is {far:,.0f} standard deviations from "
+            "zero has products that rounding makes useless. Use fit_intercept=True, or subtract "
+            "a constant from the feature."
+        )
+
+
 def lowest_penalty(model: LinearModel) -> float:
     """Return the smallest log(α/N) that may be chosen.
 
@@ -161,6 +178,8 @@ class Gram(LinearModel):
     @classmethod
     def of(cls, rows: Rows, design: Design, noise: float | None = None) -> "Gram":
         """Return the linear model of some rows: one pass, O(p²) memory."""
+        if design.basis.rank:
+            check_products(design.units, design.options)
         products = to_numpy(rows.reduce(column_products, design).gram)
         return cls.from_products(products, design, noise)
 

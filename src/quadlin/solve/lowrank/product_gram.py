@@ -17,7 +17,7 @@ from quadlin.core.rows import Rows
 from quadlin.core.sums import Sums
 from quadlin.core.units import Units
 from quadlin.solve.lowrank.design import Basis, Design
-from quadlin.solve.lowrank.linear_model import GRAM_WORK, Gram, column_products
+from quadlin.solve.lowrank.linear_model import GRAM_WORK, Gram, check_products, column_products
 from quadlin.solve.lowrank.types import Options
 from quadlin.solve.lowrank.whitening import Covariance
 
@@ -116,6 +116,7 @@ class ProductGram:
 
 def product_gram(rows: Rows, units: Units, options: Options) -> ProductGram:
     """Return the sums of all products of few features: one pass."""
+    check_products(units, options)
     plain = replace(options, fit_linear=True, fit_intercept=True)
     design = Design.of_rank(units.scale.shape[0], units, plain)
     return ProductGram(to_numpy(rows.reduce(column_products, design).gram), units, options)
