@@ -6,16 +6,12 @@ BIN := $(VENV)/bin
 # The lower bounds of the core dependencies, as pyproject.toml names them.
 OLDEST := $(shell sed -n '/^dependencies/,/^]/s/^ *"\(.*\)>=\(.*\)",$$/\1==\2.*/p' pyproject.toml)
 
-.PHONY: demo test test-all quick test-oldest lint bench docs kernel release environments clean
+.PHONY: demo test quick test-oldest lint bench docs kernel release environments clean
 
 demo: $(VENV)/.demo
 	$(BIN)/quadlin demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
-
-# With the cases that take long, as .ci/run does.
-test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # The linters and the most telling cases of the contract: for every save.
