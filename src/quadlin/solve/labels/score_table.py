@@ -50,6 +50,7 @@ STEPS = 50
 SIZES = tuple(0.25**i for i in range(7))  # of a step; the first that lowers the objective is used
 STEP, MOST = 2.0, 14.0  # of log α, between first trials, and from the information at most
 TRIALS = 20  # of penalties
+EXPLAINED = 0.5  # deviance of all left-out rows together; with less, nothing is left to explain
 TAIL = 0.5  # per unit of log variance beyond the widest prior
 
 
@@ -240,13 +241,14 @@ class ScoreTable(LinearModel):
     def at(self, log_alpha: np.ndarray, least: float = -inf) -> Evidence:
         """Return the evidence at some penalties."""
         alpha = np.exp(log_alpha)
-        evidence, _ = self._values(alpha)
+        evidence, left_out = self._values(alpha)
         assert self.last is not None
         R = self.ridge((float(alpha[0]), float(alpha[-1])))
         inverse = dtrtri(self.factor(self.last, R), lower=1)[0]
         shrunk = np.tile(R, self.count) * np.einsum("ij,ij->j", inverse, inverse)
         determined = np.asarray(self.sizes) - self._by_group(shrunk.reshape(self.count, -1))
-        return Evidence(evidence, log_alpha, 1.0, determined)
+        noise = float(left_out > EXPLAINED)  # that of labels is known
+        return Evidence(evidence, log_alpha, noise, determined)
 
     def _by_group(self, values: np.ndarray) -> np.ndarray:
         """Return the sums over the parameters (K, p) of each group, without the intercepts."""
