@@ -146,7 +146,7 @@ class Design:
         xp = namespace(Z)
         y = xp.astype(units.standardised_target(chunk.y), xp.float64)
         z, zero = Z / xp.astype(units.penalty_scale, xp.float64), moved(self.zero[None, :], Z)
-        rows = [xp.ones_like(Z.T[:1, :])]
+        rows = [xp.ones_like(y[None, :])]
         if options.fit_linear:
             rows.append(z.T if options.fit_intercept else (z + zero).T)
         quadratic = self.basis.quadratic(z if options.fit_linear else z + zero, units.free == 0)

@@ -194,19 +194,30 @@ def best_optimum(task: GaussNewton, products: ProductGram, rank: int, budget: fl
     first, second = (max(a, SHRINKAGE * linear.weight) for a in task.options.alpha)
     model = linear.model((first, second))
     assert model is not None  # since there is a penalty
-    c, v, U, s = task.coordinates.of(model)
-    order, lowest = np.argsort(to_numpy(s)), 0 if task.options.psd else rank
+    full = task.coordinates.of(model)
+    order, lowest = np.argsort(to_numpy(full[3])), 0 if task.options.psd else rank
     last = len(order) - rank
     ends = [np.concatenate([order[:m], order[last + m :]]) for m in range(lowest + 1)]
-    p = best_of(task, [task.point(c, v, U[:, at], s[at]) for at in ends], budget)
+    p = best_of(task, [with_components(task, full, at) for at in ends], budget)
     while task.options.tol < BETTER:
-        kept = [np.arange(rank) != a for a in range(rank)]
-        others = (loosely(task, task.point(p.c, p.v, p.U[:, at], p.s[at]), 1) for at in kept)
+        kept = [np.delete(np.arange(rank), a) for a in range(rank)]
+        parts = (with_components(task, (p.c, p.v, p.U, p.s), at) for at in kept)
+        others = (loosely(task, part, 1) for part in parts)
         q = best_of(task, [extended(task, other, 1) for other in others], budget)
         if p.objective - q.objective <= BETTER * p.objective:
             return p if p.objective <= q.objective else q
         p = q
     return p
+
+
+def with_components(
+    task: GaussNewton, coordinates: tuple[float, Array, Array, Array], at: np.ndarray
+) -> Point:
+    """Return a model with some of its components."""
+    c, v, U, s = coordinates
+    xp = namespace(U)
+    places = xp.asarray(at, device=U.device)
+    return task.point(c, v, xp.take(U, places, axis=1), xp.take(s, places))
 
 
 def best_of(task: GaussNewton, starts: Sequence[Point], budget: float) -> Point:
