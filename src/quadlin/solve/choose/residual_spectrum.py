@@ -32,6 +32,7 @@ from quadlin.solve.pairs.search import PairFit
 
 CLEAR, GAP = 1.2, 1.4  # times 2√q, and times the next one: the last eigenvalue of a component
 EDGE = 2.0  # · q^(-1/6) beyond 2√q: noise stays below in 99 of 100 draws (Tracy–Widom)
+SPREAD = 16  # products of about the same size: more than a few pairs
 LEAST_LEFT = 0.01  # of the noise: the least that components are expected to leave
 BOUND = 2.5  # standard deviations at which whitened features and residuals are clipped
 
@@ -80,6 +81,15 @@ class ResidualSpectrum:
     def is_clear(self) -> bool:
         """Return whether some eigenvalue stands out clearly."""
         return bool(self.sizes.max(initial=0.0) > CLEAR)
+
+    def is_spread(self, largest: float) -> bool:
+        """Return whether many products contribute; `largest` is the largest squared t of any.
+
+        The squared t of a single pair is the square of the eigenvalue; those of many pairs of one
+        feature with others add up to it.
+        """
+        top = 4 * len(self.sizes) * float(self.sizes.max(initial=0.0)) ** 2
+        return self.is_clear and top > SPREAD * largest
 
     @property
     def _edge(self) -> float:

@@ -253,6 +253,7 @@ class PairStage:
         self.given_prior = prior or ProductPrior(like_low_rank=not plan.automatic.alpha)
         self.looked = False  # whether pairs were tried with a linear model
         self.first: Composite | None = None  # pairs with a linear model, if they are better
+        self.spread = False  # whether so many products contribute that a rank is tried first
         self.candidates = 0  # products that were tried
         self.start_loss = 0.0  # Σω r² without pairs
 
@@ -287,7 +288,8 @@ class PairStage:
         """
         if self.search.task.few_features and not self.request.asked:
             return None
-        self.looked, self.first = True, self._composed(self._part(linear, options), self.d // 2)
+        self.first = self._composed(self._part(linear, options), self.d // 2)
+        self.looked = not self.spread
         if self.first is None:
             return None
         decided = self._unchecked(self.first) or not spectrum_beside(self.first.joint).is_clear
@@ -310,16 +312,17 @@ class PairStage:
         """Return pairs with the best low-rank part that was tried; None if none are worth it.
 
         `start` is the fit without pairs. Pairs are searched for in its residual, and those that its
-        L seems to have absorbed are tried as well. L is then fitted
-        again to what the pairs leave, and pairs are searched for again, because pairs may have
-        replaced a part of L, or L some pairs. At most half as many pairs as features, which have
-        fewer parameters than an L of any rank, may replace all of L.
+        L seems to have absorbed are tried as well. L is then fitted again to what the pairs leave,
+        and pairs are searched for again, because pairs may have replaced a part of L, or L some
+        pairs. At most half as many pairs as features, which have fewer parameters than an L of any
+        rank, may replace all of L, unless many products contribute.
         """
-        if start.rank and self.chooses.rank and not self.looked:
+        if start.rank and self.chooses.rank and not (self.looked or self.spread):
             ridge = LowRankPart.of(self.search.task.rows, self.plan.of_rank(0), self.units)
             self.looked, self.first = True, self._composed(ridge, self.d // 2)
         begin = list[tuple[PairTerms, int | None]]()
-        if self._worth_a_search(start) and not self._redundant(start):
+        worth = self._worth_a_search(start) and not self._redundant(start)
+        if worth and not (limit and self.spread):
             joint = self._chosen(start, limit)
             rank = None if joint.search.rank else 0
             begin.append((joint.terms, rank if self.chooses.rank else start.rank))
@@ -410,6 +413,9 @@ class PairStage:
         criterion = Criterion(weight, screen.candidates, power, self.prior.noise)
         if self._no_error(look.loss) or not screen.candidates:
             return False
+        spectrum = None if start.rank else self.search.task.spectrum
+        if spectrum is not None and not self.request.asked:
+            self.spread = spectrum.is_spread(screen.largest(look, criterion))
         share = WORTH_A_LOOK if self.request.asked else FIRST_LOOK
         return bool(screen.shortlist(look, criterion, 0, share))
 

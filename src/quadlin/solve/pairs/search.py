@@ -115,6 +115,10 @@ class Screen:
         best = [b for b in np.argsort(-gains, kind="stable")[:BLOCKS] if gains[b] > least]
         return [(int(p),) for p in flat] + [self._group(*self.blocks[b]) for b in best]
 
+    def largest(self, score: ResidualMoments, criterion: Criterion) -> float:
+        """Return the largest t² of a product."""
+        return float(self._t2(score, criterion).max(initial=0.0))
+
     def _t2(self, score: ResidualMoments, criterion: Criterion) -> np.ndarray:
         noise = criterion.noise or max(score.loss / criterion.rows, 1e-300)
         return np.where(self.allowed, to_numpy(score.moments) ** 2 / (noise * self.left), 0.0)
