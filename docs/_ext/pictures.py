@@ -69,7 +69,41 @@ def path():
     plt.close(figure)
 
 
+def decision():
+    """Draw how the default decides, from top to bottom, with the ways out at the right."""
+    figure, ax = plt.subplots(figsize=(5, 5), layout="constrained")
+    steps = (
+        ("Are rows wide and sparse?", "yes: sweeps, the rank\nby rows held out"),
+        ("Does ridge regression\nleave an error?", "no: it is the model"),
+        (
+            "More than 25 features, and\nno sign of many products?",
+            "yes: try pairs first; if they\nleave only noise, stop",
+        ),
+        ("Ridge, rank k or all products:\nthe largest evidence", None),
+        ("Do rows that are left out agree?", "no: ridge regression"),
+        ("Pairs in addition,\nif the evidence is larger", None),
+    )
+    style = {"ha": "center", "va": "center", "fontsize": 9}
+    above = None
+    for y, (text, way_out) in zip(range(0, -len(steps), -1), steps, strict=True):
+        box = {"boxstyle": "round,pad=0.5", "fc": "#dbe9f6", "ec": "k"}
+        patch = ax.text(0, y, text, bbox=box, **style).get_bbox_patch()
+        arrow = {"arrowstyle": "->", "shrinkA": 3, "shrinkB": 3, "patchA": above, "patchB": patch}
+        if above is not None:
+            ax.annotate("", (0, y), (0, y + 1), arrowprops=arrow)
+        if way_out:
+            arrow = {"arrowstyle": "<-", "patchB": patch}
+            box = {"boxstyle": "round,pad=0.4", "fc": "#f3f3f3", "ec": "gray"}
+            ax.annotate(way_out, (0, y), (2.6, y), arrowprops=arrow, bbox=box, **style)
+        above = patch
+    ax.set(xlim=(-1.3, 3.7), ylim=(0.5 - len(steps), 0.5))
+    ax.axis("off")
+    figure.savefig(FOLDER / "decision.png", dpi=150)
+    plt.close(figure)
+
+
 if __name__ == "__main__":
+    decision()
     X, y = wine()
     model = SecondOrderRegressor(random_state=0).fit(X, y)
     keep(

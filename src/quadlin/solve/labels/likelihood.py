@@ -33,7 +33,15 @@ from quadlin.core.moments import Moments, Survey, survey
 from quadlin.core.rows import Rows
 from quadlin.core.units import Target, Units, UnitsMaker
 from quadlin.solve.choose.penalties import Diagonal
-from quadlin.solve.choose.search import MARGIN, NEAR, Candidate, Search, rough
+from quadlin.solve.choose.search import (
+    CLEARLY,
+    MARGIN,
+    NEAR,
+    Candidate,
+    Search,
+    rough,
+    surely_less,
+)
 from quadlin.solve.fits.fit_state import FitState, OnState, fit_state, fit_table, warm_start
 from quadlin.solve.labels.score_table import ScoreTable, floored, repeated
 from quadlin.solve.lowrank.design import EXACT_COLUMNS, Alpha, Design
@@ -302,8 +310,9 @@ class Likelihood:
         return np.repeat(omega / times * value, times)
 
     def prefers_products(self, gain: float, losses: np.ndarray, others: np.ndarray) -> bool:
-        """Return whether all products have a larger likelihood, if it is known also of all rows."""
-        gain = 0.0 if LOSSES[self.fit.loss].dispersed else gain
+        """Return whether all products have a larger likelihood; if only its shape is known, surely."""
+        if LOSSES[self.fit.loss].dispersed:
+            return surely_less(losses, others, MARGIN + CLEARLY * (gain < MARGIN))
         return gain + float((others - losses).sum()) / 2 > MARGIN
 
     def dispersion(self, candidate: Candidate) -> float:
