@@ -310,7 +310,7 @@ class Likelihood:
         return np.repeat(omega / times * value, times)
 
     def prefers_products(self, gain: float, losses: np.ndarray, others: np.ndarray) -> bool:
-        """Return whether all products have a larger likelihood; if only its shape is known, surely."""
+        """Return whether all products have a larger likelihood, surely if targets are dispersed."""
         if LOSSES[self.fit.loss].dispersed:
             return surely_less(losses, others, MARGIN + CLEARLY * (gain < MARGIN))
         return gain + float((others - losses).sum()) / 2 > MARGIN
