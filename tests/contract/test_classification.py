@@ -509,7 +509,7 @@ PUBLIC = {"wine": load_wine, "iris": load_iris, "breast cancer": load_breast_can
 def test_public_tables_are_predicted_as_well_as_by_tuned_logistic_regression(name):
     rows, y = PUBLIC[name](return_X_y=True)
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
-    tuned = LogisticRegressionCV(Cs=13, scoring="neg_log_loss", cv=5, max_iter=5000)
+    tuned = LogisticRegressionCV(Cs=7, scoring="neg_log_loss", cv=5, max_iter=5000)
     peers = [make_pipeline(StandardScaler(), tuned)]
     if rows.shape[1] < 20:
         squares = PolynomialFeatures(2, include_bias=False)
