@@ -453,3 +453,12 @@ def test_tables_that_do_not_fit_the_model_raise_an_error(case):
     change, options, words = WRONG[case]
     with pytest.raises(ValueError, match=words):
         machine().recommend(*change(PEOPLE, FILMS), **options)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ratings_without_noise_are_fitted(seed):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, [90, 3, 2, 40, 5, 2, 2, 13], (300, 8))
+    y = rng.standard_normal(90)[codes[:, 0]].round(1)  # that of one field alone
+    model = FactorizationMachineRegressor(random_state=0).fit(codes, y)
+    assert model.score(codes, y) > 0.99

@@ -24,6 +24,7 @@ from quadlin.core.sweeps import Columns, Point
 from quadlin.core.units import Target, Units
 from quadlin.solve.fits.robust import FAR, MAD, huber_factor, weighted_median
 
+LARGEST_NOISE = 1e6  # precision of the noise: covariances have single precision
 SHAPE, RATE = 0.5, 0.05  # of the gamma prior of precisions, for targets of variance one
 START = 0.1  # standard deviation of factors before the first sweep
 HELD_PRECISION = 4.0  # of factors in the first round of sampled sweeps: they cannot vanish yet
@@ -476,9 +477,7 @@ class Machine:
             self.loss = -float(self.given @ log_expit(self.sign * f))
         elif self.past is None:
             drawn = self.rng.standard_gamma(self.n / 2) if self.sampled else self.n / 2
-            priors.noise = min(
-                2 * float(drawn) / max(expected, 1e-300), 1 / SINGLE
-            )  # of covariances
+            priors.noise = min(2 * float(drawn) / max(expected, 1e-300), LARGEST_NOISE)
         self.bound = np.nan if self.sampled else self._bound(expected)
 
     def _bound(self, expected: float) -> float:
